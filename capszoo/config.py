@@ -1,0 +1,237 @@
+"""Strict typed configuration: recipes are YAML data parsed into frozen dataclasses.
+
+A recipe has sections. `model` and `data` name a registered dataclass (`name: dynamic`, `name: mnist`) and give only
+what differs from its defaults; `train` is always `TrainConfig`. Unknown keys, wrong types and illegal values are
+errors that name the key and the nearest valid one. Parsing never runs code from the file.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from pathlib import Path
+
+import yaml
+
+
+class ConfigError(ValueError):
+    """A recipe or an override that cannot mean what it says."""
+
+
+_SECTIONS: dict[str, dict[str, type]] = {}
+
+
+def section(kind: str, name: str):
+    """Registers a frozen dataclass as what `name: <name>` means in section `kind` of a recipe."""
+
+    def register(cls):
+        if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:
+            raise TypeError(f"a section must be a frozen dataclass. Received: {cls!r}")
+        cls.section_name = name
+        _SECTIONS.setdefault(kind, {})[name] = cls
+        return cls
+
+    return register
+
+
+def sections(kind: str) -> dict[str, type]:
+    """The registered dataclasses of one section, by name."""
+    return dict(_SECTIONS.get(kind, {}))
+
+
+def nearest(name: str, valid) -> str:
+    """`; did you mean 'x'?` where something near exists, and the list of what is valid."""
+    valid = sorted(map(str, valid))
+    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{hint} Valid: {', '.join(valid) or 'none'}."
+
+
+def parse_section(kind: str, mapping, where: str | None = None):
+    """Builds the dataclass that `mapping['name']` names in section `kind`.
+
+    Errors: `ConfigError` for a missing or unknown name and for whatever `parse` refuses.
+    """
+    where = where or kind
+    known = _SECTIONS.get(kind, {})
+    if not isinstance(mapping, dict) or "name" not in mapping:
+        raise ConfigError(f"{where}: a mapping with the key 'name' is needed. Received: {mapping!r}")
+    name = mapping["name"]
+    if name not in known:
+        raise ConfigError(f"{where}.name: unknown {kind} {name!r}{nearest(name, known)}")
+    options = {key: value for key, value in mapping.items() if key != "name"}
+    return parse(known[name], options, where)
+
+
+def parse(cls, mapping, where: str = ""):
+    """Builds the frozen dataclass `cls` from plain YAML data, strictly.
+
+    Errors: `ConfigError` naming the dotted key, what was received and what is valid.
+    """
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{where or cls.__name__}: a mapping is needed. Received: {mapping!r}")
+    hints = typing.get_type_hints(cls)
+    fields = {field.name for field in dataclasses.fields(cls)}
+    values = {}
+    for key, value in mapping.items():
+        dotted = f"{where}.{key}" if where else str(key)
+        if key not in fields:
+            raise ConfigError(f"{dotted}: unknown key{nearest(key, fields)}")
+        values[key] = _typed(hints[key], value, dotted)
+    try:
+        return cls(**values)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where or cls.__name__}: {error}") from error
+
+
+def _typed(hint, value, where):
+    """`value` as the annotated type; the only conversions are int -> float, '1e-3' -> float and list -> tuple."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (hint,) = [argument for argument in arguments if argument is not type(None)]
+        return _typed(hint, value, where)
+    if origin is typing.Literal:
+        if value not in arguments or isinstance(value, bool) != any(value is a for a in arguments if isinstance(a, bool)):
+            raise ConfigError(f"{where}: {value!r} is not allowed{nearest(value, arguments)}")
+        return value
+    if origin is tuple:
+        return _typed_tuple(arguments, value, where)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: expected a mapping. Received: {value!r}")
+        return {_typed(arguments[0], k, where): _typed(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+    if hint is float and not isinstance(value, bool):
+        # YAML 1.1 reads 1e-3 as text; a number is what its author meant.
+        if isinstance(value, int | float | str):
+            try:
+                return float(value)
+            except ValueError:
+                pass
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where}: expected {getattr(hint, '__name__', hint)}. Received: {value!r}")
+
+
+def _typed_tuple(arguments, value, where):
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where}: expected a list. Received: {value!r}")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        arguments = (arguments[0],) * len(value)
+    if len(arguments) != len(value):
+        raise ConfigError(f"{where}: expected a list of {len(arguments)}. Received: {value!r}")
+    return tuple(_typed(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(arguments, value, strict=True)))
+
+
+def to_mapping(config) -> dict:
+    """The plain data that `parse` (or `parse_section`, where a name is registered) turns into `config` again."""
+    data = {"name": config.section_name} if hasattr(config, "section_name") else {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        data[field.name] = list(value) if isinstance(value, tuple) else value
+    return data
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, which YAML itself would let pass in silence."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ConfigError(f"{node.start_mark.name}: the key {key!r} is given twice.")
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path) -> dict:
+    """A YAML file as plain data. Errors: `ConfigError` naming the file and the line that cannot be read."""
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            data = yaml.load(file, Loader=_UniqueKeyLoader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such recipe file.") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a mapping of sections is needed. Received: {data!r}")
+    return data
+
+
+def apply_overrides(mapping: dict, overrides) -> dict:
+    """A copy of `mapping` with `section.key=value` overrides laid over it; values are read as YAML.
+
+    Errors: `ConfigError` for an override without `=` or one that goes through something that is no mapping.
+    """
+    result = {key: dict(value) if isinstance(value, dict) else value for key, value in mapping.items()}
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        if not equals or "." not in dotted:
+            raise ConfigError(f"an override is written section.key=value. Received: {override!r}")
+        head, _, key = dotted.strip().partition(".")
+        target = result.setdefault(head, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"{head}: cannot be overridden by key. Received: {override!r}")
+        target[key] = yaml.safe_load(text)
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained. Every field can be overridden as `train.<field>=<value>`.
+
+    where:
+      epochs: passes over the training split, >= 1.
+      batch_size: images per step; the last incomplete batch of an epoch is left out.
+      seed: everything random follows from it: initial weights, order, augmentation.
+      learning_rate, decay_rate, decay_steps, minimum_learning_rate: Adam with
+        rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)).
+      gradient_clip: bound on the global gradient norm; None leaves gradients alone.
+      precision: Keras dtype policy. Routing stays in float32 whatever it says.
+      xla: compile the training step with XLA.
+      checkpoint_steps: steps between checkpoints; what a killed run can lose.
+    """
+
+    epochs: int = 10
+    batch_size: int = 128
+    seed: int = 0
+    learning_rate: float = 1e-3
+    decay_rate: float = 0.96
+    decay_steps: int = 2000
+    minimum_learning_rate: float = 1e-6
+    gradient_clip: float | None = 10.0
+    precision: typing.Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    xla: bool = False
+    checkpoint_steps: int = 200
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name}: must be at least 1. Received: {getattr(self, name)}")
+        for name in ("learning_rate", "decay_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"train.{name}: must be positive. Received: {getattr(self, name)}")
+        if self.gradient_clip is not None and not self.gradient_clip > 0:
+            raise ConfigError(f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}")
+
+
+@dataclasses.dataclass(frozen=True)
+class CardConfig:
+    """What a preset's card says that cannot be measured.
+
+    where:
+      title: one line for listings.
+      reference: where in the paper the number stands that the preset aims at.
+      deviations: how the preset differs from the paper.
+      protocols: the evaluations of this preset, each with the paper's value as a share (null: the paper has none).
+      data_licence: terms of the data set.
+    """
+
+    title: str = ""
+    reference: str = ""
+    deviations: tuple[str, ...] = ()
+    protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    data_licence: str = ""

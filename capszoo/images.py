@@ -1,0 +1,74 @@
+"""Reading one picture from a file into what a model takes."""
+
+import numpy as np
+from PIL import Image, ImageOps
+
+_MODES = {1: "L", 3: "RGB"}
+
+
+def read_image(path, image_shape, resize=False):
+    """The picture in a file, as float32 `[H, W, C]` in [0, 1].
+
+    where:
+      path: a file in any format that Pillow reads: PNG, JPEG, BMP, TIFF ...; of an animation the first frame.
+      image_shape: the model's `(H, W, C)`; C is 1 (grey) or 3 (colour).
+      resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio.
+
+    Colour becomes grey by ITU-R 601 luma, grey becomes three equal channels, transparency shows black beneath,
+    16-bit grey keeps its precision, and the orientation in a photograph's EXIF is obeyed. Light on dark or dark on
+    light stays as it is: a model of white digits on black will not read black ones on white.
+
+    Errors: `ValueError`, naming the file, for what cannot be read as a picture, for pixels whose white is not
+    known (32-bit integer and float), and without `resize` for another size; `ValueError` for another number of channels.
+    """
+    height, width, channels = image_shape
+    if channels not in _MODES:
+        raise ValueError(
+            f"a picture file has 1 (grey) or 3 (colour) channels. Received image_shape: {tuple(image_shape)}"
+        )
+    pixels = _pixels(_opened(path), _MODES[channels], path)
+    if pixels.shape[:2] != (height, width):
+        if not resize:
+            raise ValueError(
+                f"expected a picture of {height}x{width} pixels (height x width), or resize=True (--resize). "
+                f"Received: {pixels.shape[0]}x{pixels.shape[1]} pixels in {path}"
+            )
+        pixels = _resized(pixels, (width, height))
+    return pixels
+
+
+def _opened(path):
+    try:
+        with Image.open(path) as image:
+            return ImageOps.exif_transpose(image)
+    # Pillow's decoders answer damaged files with OSError, SyntaxError, EOFError, struct.error, zlib.error and more.
+    except Exception as error:
+        raise ValueError(
+            f"expected a whole, readable picture file (PNG, JPEG, ...). Received: {path} ({error})"
+        ) from error
+
+
+def _pixels(image, mode, path):
+    """Pixels `[H, W, C]` in [0, 1] of an image in any Pillow mode."""
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            "expected a picture of 8 bits per channel, or of 16-bit grey in PNG or TIFF. "
+            f"Received: Pillow mode {image.mode!r} in {path}"
+        )
+    if image.mode.startswith("I;16"):
+        # Pillow would clip 16 bits to 8, where it converts them at all.
+        grey = np.asarray(image).astype("float32") / 65535
+        return np.repeat(grey[..., None], len(mode), axis=-1)
+    if image.has_transparency_data:
+        black = Image.new("RGBA", image.size, (0, 0, 0, 255))
+        image = Image.alpha_composite(black, image.convert("RGBA"))
+    pixels = np.asarray(image.convert(mode), dtype="float32") / 255
+    return pixels.reshape(*pixels.shape[:2], len(mode))
+
+
+def _resized(pixels, size):
+    # One channel at a time, since only Pillow's one-channel float mode keeps more than 8 bits.
+    channels = [Image.fromarray(channel) for channel in np.moveaxis(pixels, -1, 0)]
+    return np.stack(
+        [np.asarray(channel.resize(size, Image.Resampling.BILINEAR)) for channel in channels], axis=-1
+    )

@@ -1,0 +1,73 @@
+"""Fully connected capsules: every child votes for every parent."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class DenseCapsules(keras.layers.Layer):
+    """Capsules that receive a vote from every capsule below, and a routing that reconciles the votes.
+
+        u_ij = u_i W_ij                                      # votes; equation 2
+        v_j = routing(u_ij)
+
+    where:
+      u_i: children's poses `[B, ..., D]`; all axes but the first and the last are flattened to I children.
+      W_ij: `kernel[I, D, O, pose_dim]`, truncated normal of standard deviation 0.1. Fans computed over such a tensor
+        would be wrong, hence the fixed one.
+      v_j: parents' poses `[B, O, pose_dim]`, float32.
+      routing: a `capszoo.routing.Routing`.
+
+    `return_history=True` returns `(poses, coefficients[T, B, I, O])`; `num_iterations` overrides the routing's own
+    count and may be a tensor.
+    Errors: `ValueError` for children without a static count.
+    Source: Sabour et al. 2017, equation 2 and section 4 (DigitCaps).
+    """
+
+    def __init__(self, num_capsules, pose_dim, routing, **kwargs):
+        super().__init__(**kwargs)
+        self.num_capsules = num_capsules
+        self.pose_dim = pose_dim
+        self.routing = routing
+
+    def build(self, input_shape):
+        if None in input_shape[1:]:
+            raise ValueError(f"the children must have a static shape. Received: {tuple(input_shape)}")
+        self.children = math.prod(input_shape[1:-1])
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.children, input_shape[-1], self.num_capsules, self.pose_dim),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.1),
+        )
+        self.routing.build((None, self.children, self.num_capsules, self.pose_dim))
+
+    def votes(self, poses):
+        """Votes `[B, I, O, pose_dim]` of the children's poses `[B, ..., D]`."""
+        children = ops.reshape(poses, (-1, self.children, poses.shape[-1]))
+        # One matrix product per child. O and the parent's D stay one axis, so that the product is a plain
+        # [B, D] x [D, O * pose_dim] and nothing is tiled.
+        kernel = ops.reshape(self.kernel, (self.children, poses.shape[-1], self.num_capsules * self.pose_dim))
+        votes = ops.einsum("bid,idx->bix", children, kernel)
+        return ops.reshape(votes, (-1, self.children, self.num_capsules, self.pose_dim))
+
+    def call(self, poses, num_iterations=None, return_history=False):
+        result = self.routing(
+            self.votes(poses), num_iterations=num_iterations, return_history=return_history
+        )
+        return (result[0], result[2]) if return_history else result[0]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_capsules": self.num_capsules,
+            "pose_dim": self.pose_dim,
+            "routing": keras.saving.serialize_keras_object(self.routing),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        config["routing"] = keras.saving.deserialize_keras_object(config["routing"])
+        return cls(**config)

@@ -1,0 +1,48 @@
+"""Masks that let only chosen capsules speak to the decoder."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class MostActive(keras.layers.Layer):
+    """Selects the `count` most active capsules: activations `[B, O]` -> one-hot rows `[B, count, O]`, most active first.
+
+    What masks the decoder at inference, when there are no labels (Sabour et al. 2017, section 4.1). Of equal
+    activations the lower index comes first.
+    Errors: `ValueError` for a count below one.
+    """
+
+    def __init__(self, count=1, **kwargs):
+        super().__init__(**kwargs)
+        if count < 1:
+            raise ValueError(f"count must be at least 1. Received: {count!r}")
+        self.count = count
+
+    def call(self, activations):
+        _, indices = ops.top_k(activations, self.count)
+        return ops.one_hot(indices, activations.shape[-1], dtype="float32")
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class MaskCapsules(keras.layers.Layer):
+    """Keeps one capsule per selection and zeroes the others.
+
+        masked[b, n, o * D + d] = selection[b, n, o] * poses[b, o, d]
+
+    where:
+      poses: `[B, O, D]`.
+      selection: `[B, N, O]`, one-hot rows: labels in training, the most active capsules at inference.
+      masked: `[B, N, O * D]`.
+
+    Source: Sabour et al. 2017, section 4.1; N = 2 decodes the two digits of MultiMNIST one at a time (section 6).
+    """
+
+    def call(self, poses, selection):
+        capsules, dimensions = poses.shape[-2:]
+        # [B, N, O, 1] * [B, 1, O, D] -> [B, N, O, D]
+        masked = ops.expand_dims(selection, -1) * ops.expand_dims(poses, 1)
+        return ops.reshape(masked, (-1, selection.shape[1], capsules * dimensions))

@@ -1,0 +1,121 @@
+"""The capsule network with dynamic routing of Sabour et al. 2017."""
+
+import dataclasses
+import typing
+
+import keras
+import numpy as np
+
+from capszoo.config import section
+from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
+from capszoo.losses import MarginLoss, ReconstructionLoss
+from capszoo.models.objective import Objective, set_accuracy
+from capszoo.routing import DynamicRouting, UniformRouting
+
+
+@section("model", "dynamic")
+@dataclasses.dataclass(frozen=True)
+class DynamicCapsNet:
+    """Two convolutions, primary capsules, routed class capsules, and a decoder as regulariser.
+
+        images [B, H, W, C]
+        conv1             9x9, `channels`, stride 1, ReLU
+        primary_capsules  9x9, stride 2: `primary_types` x `primary_dim` per position
+        class_capsules    every child votes for every class; routing
+        scores            lengths of the class capsules
+        decoder           of the most active class capsule (at training: of the label's)
+
+    Outputs: `scores [B, classes]` in [0, 1], `poses [B, classes, class_dim]`, and with `decoder` `reconstruction
+    [B, H, W, C]` in [0, 1] (`[B, N, H, W, C]`, one per label, where an image has N labels).
+
+    where:
+      routing: "dynamic", "leaky" (dynamic with a way out), "sum" or "mean" (no routing; squash of the sum or mean).
+      num_iterations: softmaxes of the dynamic routings.
+      class_bias: bias [classes, class_dim] inside the squash; in the authors' code, not in the paper nor in most ports.
+      primary_scale: factor before the primary squash; None is the authors' 1 / primary_types, 1 the paper's text.
+      loss_scaling: "paper" or "official" margin loss, see `MarginLoss`.
+
+    Parameters for 28x28x1: 8,215,728 (6,804,384 without decoder).
+    Source: Sabour et al. 2017, section 4, figures 1 and 2; initial weights from the authors' code.
+    Differs from the paper: class_bias and primary_scale as in the authors' code, by default.
+    """
+
+    channels: int = 256
+    primary_types: int = 32
+    primary_dim: int = 8
+    class_dim: int = 16
+    padding: typing.Literal["valid", "same"] = "valid"
+    primary_scale: float | None = None
+    routing: typing.Literal["dynamic", "leaky", "sum", "mean"] = "dynamic"
+    num_iterations: int = 3
+    class_bias: bool = True
+    decoder: bool = True
+    loss_scaling: typing.Literal["paper", "official"] = "paper"
+
+    paper: typing.ClassVar[str] = "Sabour et al. 2017"
+    stages: typing.ClassVar[tuple[str, ...]] = ("conv1", "primary_capsules", "class_capsules")
+    # What a new number of classes makes anew; all other weights survive fine-tuning.
+    head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
+
+    def build(self, image_shape, num_classes, labels_per_image=1):
+        """The inference model: `images` in [0, 1] -> dict of outputs.
+
+        Errors: `ValueError` for images too small for the two 9x9 convolutions.
+        """
+        if self.padding == "valid" and min(image_shape[:2]) < 17:
+            raise ValueError(f"images must be at least 17x17. Received: {tuple(image_shape)}")
+        images = keras.Input(image_shape, name="images")
+        features = keras.layers.Conv2D(
+            self.channels,
+            9,
+            padding=self.padding,
+            activation="relu",
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
+            bias_initializer=keras.initializers.Constant(0.1),
+            name="conv1",
+        )(images)
+        scale = 1.0 / self.primary_types if self.primary_scale is None else self.primary_scale
+        primary = PrimaryCapsules(
+            self.primary_types, self.primary_dim, 9, 2, self.padding, scale, name="primary_capsules"
+        )(features)
+        poses = DenseCapsules(num_classes, self.class_dim, self._routing(), name="class_capsules")(primary)
+        outputs = {"scores": Length(name="scores")(poses), "poses": poses}
+        if self.decoder:
+            selection = MostActive(labels_per_image, name="most_active")(outputs["scores"])
+            masked = MaskCapsules(name="mask")(poses, selection)
+            outputs["reconstruction"] = Decoder(image_shape, name="decoder")(masked)
+            if labels_per_image == 1:
+                outputs["reconstruction"] = keras.layers.Reshape(
+                    image_shape, name="reconstruction", dtype="float32"
+                )(outputs["reconstruction"])
+        return keras.Model(images, outputs, name="dynamic")
+
+    def _routing(self):
+        if self.routing in ("sum", "mean"):
+            return UniformRouting(self.routing, use_bias=self.class_bias, name="routing")
+        leaky = self.routing == "leaky"
+        return DynamicRouting(self.num_iterations, leaky=leaky, use_bias=self.class_bias, name="routing")
+
+    def objective(self, model, labels_per_image=1):
+        """Margin loss on the scores; with a decoder also the reconstruction of the labelled capsules."""
+        num_classes = model.output["scores"].shape[-1]
+        outputs = {"scores": model.output["scores"]}
+        inputs = {"images": model.input}
+        losses = {"scores": MarginLoss(self.loss_scaling)}
+        if self.decoder:
+            inputs["labels"] = keras.Input((labels_per_image, num_classes), name="labels")
+            masked = model.get_layer("mask")(model.output["poses"], inputs["labels"])
+            outputs["reconstruction"] = model.get_layer("decoder")(masked)
+            losses["reconstruction"] = ReconstructionLoss()
+
+        def arrange(batch):
+            labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
+            one_hot = np.eye(num_classes, dtype="float32")[labels]
+            inputs = {"images": batch["images"]}
+            targets = {"scores": one_hot.sum(axis=1)}
+            if self.decoder:
+                inputs["labels"] = one_hot
+                targets["reconstruction"] = batch["sources"] if "sources" in batch else batch["images"][:, None]
+            return inputs, targets
+
+        return Objective(keras.Model(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

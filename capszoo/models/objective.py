@@ -1,0 +1,37 @@
+"""What a model is trained on: the contract between an architecture and the training loop."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A training model and what it is asked for.
+
+    where:
+      model: a keras.Model that shares every layer with the inference model and may take training-only inputs.
+      losses: one loss per output name of `model`; they are added.
+      metrics: metric functions per output name.
+      arrange: turns a batch of a data set (`images`, `labels`, ...) into `(inputs, targets)` of `model`.
+    """
+
+    model: keras.Model
+    losses: dict[str, keras.losses.Loss]
+    metrics: dict[str, list]
+    arrange: Callable[[dict], tuple[dict, dict]]
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+def set_accuracy(targets, scores):
+    """1 where the classes of an image are exactly its highest scores, else 0: `[B, O]`, `[B, O]` -> `[B]`.
+
+    For one class per image this is accuracy; with two, both must be right (Sabour et al. 2017, section 6). A tie
+    between a class of the image and another one counts as wrong.
+    """
+    present = ops.cast(targets, "bool")
+    lowest_present = ops.min(ops.where(present, scores, float("inf")), axis=-1)
+    highest_absent = ops.max(ops.where(present, float("-inf"), scores), axis=-1)
+    return ops.cast(lowest_present > highest_absent, "float32")

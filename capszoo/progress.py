@@ -1,0 +1,43 @@
+"""Progress bars for training and evaluation."""
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class TrainingProgress:
+    """Reporter of `capszoo.training.train`: a bar over all steps, and one line per epoch."""
+
+    def __init__(self):
+        self.console = Console()
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+
+    def __enter__(self):
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_):
+        self.bar.stop()
+
+    def begin(self, recipe, step, total):
+        """Starts the bar at `step`."""
+        self.task = self.bar.add_task(recipe.name, total=total, completed=step, numbers="")
+
+    def step(self, logs):
+        """Moves the bar by one step and shows the running means of `logs`."""
+        numbers = "  ".join(f"{key} {float(value):.4f}" for key, value in logs.items())
+        self.bar.update(self.task, advance=1, numbers=numbers)
+
+    def epoch(self, record):
+        """Prints the numbers of a finished epoch."""
+        self.console.print(
+            f"epoch {record['epoch']}: loss {record['loss']:.4f}, "
+            f"validation error {record['validation_error']:.2%} (best {record['best_validation_error']:.2%}), "
+            f"{record['images_per_second']:.0f} images/s"
+        )

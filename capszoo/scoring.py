@@ -1,0 +1,31 @@
+"""Class scores of a model over a whole split, and the errors in them."""
+
+import numpy as np
+
+from capszoo.data.pipeline import evaluation_batches
+
+
+def predict_split(model, split, batch_size=250, progress=None):
+    """Scores `[N, O]` and labels `[N]` or `[N, k]` of every image of `split`, in order, without augmentation.
+
+    `progress`, where given, is called with the number of images of each finished batch.
+    """
+    scores, labels = [], []
+    for batch in evaluation_batches(split, batch_size):
+        scores.append(np.asarray(model.predict_on_batch(batch["images"])["scores"]))
+        labels.append(batch["labels"])
+        if progress:
+            progress(len(batch["images"]))
+    return np.concatenate(scores), np.concatenate(labels)
+
+
+def wrong(scores, labels):
+    """True for each image whose highest scores are not exactly its classes.
+
+    where:
+      scores: `[N, O]`.
+      labels: `[N]`, or `[N, k]` for k classes per image; all k must be right (Sabour et al. 2017, section 6).
+    """
+    labels = np.asarray(labels).reshape(len(scores), -1)
+    best = np.argsort(-scores, axis=-1, kind="stable")[:, : labels.shape[1]]
+    return (np.sort(best, axis=-1) != np.sort(labels, axis=-1)).any(axis=-1)

@@ -1,0 +1,281 @@
+"""Training: from a recipe to weights, in a folder from which a killed run goes on as if nothing had happened.
+
+The folder of a run holds
+  recipe.yaml              every value the run was started with,
+  checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
+  best.safetensors         weights with the lowest validation error,
+  log.jsonl                one line per checkpoint and per epoch,
+  tensorboard/             the same numbers for TensorBoard.
+
+Data, augmentation and order are pure functions of (seed, step), so a run that is killed and started again with the
+same command ends with the same bits on a CPU.
+"""
+
+import contextlib
+import json
+import logging
+import time
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import yaml
+
+from capszoo.config import ConfigError
+from capszoo.data.feeding import Segment
+from capszoo.data.pipeline import Batches
+from capszoo.scoring import predict_split, wrong
+from capszoo.weight_files import load_weights, read_arrays, save_weights, write_arrays
+
+LOGGER = logging.getLogger(__name__)
+# Mean activation of a capsule layer outside of which a fresh network hardly learns.
+HEALTHY = (0.02, 0.95)
+
+
+class TrainingDiverged(RuntimeError):
+    """The loss stopped being finite. The last checkpoint is from before that."""
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class FlooredDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """rate(step) = max(minimum, initial * decay_rate ** (step / decay_steps)).
+
+    Source: the authors' code of Sabour et al. 2017 (0.001, 0.96, 2000, 1e-6).
+    """
+
+    def __init__(self, initial, decay_rate, decay_steps, minimum):
+        self.initial, self.decay_rate, self.decay_steps, self.minimum = initial, decay_rate, decay_steps, minimum
+
+    def __call__(self, step):
+        exponent = keras.ops.cast(step, "float32") / self.decay_steps
+        return keras.ops.maximum(self.minimum, self.initial * self.decay_rate**exponent)
+
+    def get_config(self):
+        return dict(vars(self))
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Layers made inside get the Keras dtype policy `name`."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def train(recipe, directory, reporter=None):
+    """Trains `recipe` in `directory`, or goes on where a run of the same recipe stopped there.
+
+    `reporter` has `begin(recipe, step, total)`, `step(logs)` and `epoch(record)`; see `capszoo.cli`.
+    Returns the record of the last epoch, a dict.
+    Errors: `ConfigError` if the folder holds a run of another recipe; `TrainingDiverged` for a loss that is not
+    finite, with the last good weights kept.
+    """
+    run = _Run(recipe, Path(directory), reporter)
+    return run.finish()
+
+
+def check_health(recipe, model, images):
+    """Mean activation of each stage of a fresh model on `images`; warns where learning would hardly start.
+
+    Errors: `TrainingDiverged` for values that are not finite.
+    """
+    stages = {name: model.get_layer(name).output for name in recipe.model.stages}
+    outputs = keras.Model(model.input, stages).predict_on_batch(images)
+    report = {}
+    for name, value in outputs.items():
+        value = np.asarray(value, "float32")
+        if not np.isfinite(value).all():
+            raise TrainingDiverged(f"{name} gives values that are not finite before any training.")
+        capsules = value.ndim == 5 or name == "class_capsules"
+        report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
+        if not HEALTHY[0] <= report[name] <= HEALTHY[1]:
+            warnings.warn(
+                f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
+                "training may not start. Check input range, initial weights and primary_scale.",
+                stacklevel=2,
+            )
+    return report
+
+
+class _Run:
+    """One run of `train`: a model, an optimiser and the step they have reached."""
+
+    def __init__(self, recipe, directory, reporter):
+        self.recipe, self.directory, self.reporter = recipe, directory, reporter
+        self._claim()
+        config = recipe.train
+        keras.utils.set_random_seed(config.seed)
+        with dtype_policy(config.precision):
+            self.model = recipe.build()
+            self.objective = recipe.objective(self.model)
+        self.validation = recipe.data.open("validation")
+        self.batches = Batches(
+            recipe.data.open("train"), config.batch_size, config.seed, self.objective.arrange
+        )
+        self.total = config.epochs * self.batches.steps_per_epoch
+        self._compile()
+        self.step, self.best_error = 0, None
+        if self.checkpoint.exists():
+            self._restore()
+        else:
+            first = self.batches.batch_at(0)[0]["images"]
+            LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
+            self._save()
+
+    @property
+    def checkpoint(self):
+        return self.directory / "checkpoint.safetensors"
+
+    def _claim(self):
+        """Writes the recipe into the folder, or finds the same one there."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / "recipe.yaml"
+        mapping = self.recipe.to_mapping()
+        if path.exists():
+            before = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if before != mapping:
+                changed = [
+                    f"{part}.{key}: {before.get(part, {}).get(key)!r} -> {value!r}"
+                    for part, values in mapping.items()
+                    for key, value in values.items()
+                    if before.get(part, {}).get(key) != value
+                ]
+                raise ConfigError(
+                    f"{self.directory} holds a run of another recipe ({'; '.join(changed)}). "
+                    "Give another folder with --out, or delete that one."
+                )
+        else:
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
+            temporary.replace(path)
+
+    def _compile(self):
+        config = self.recipe.train
+        rate = FlooredDecay(
+            config.learning_rate, config.decay_rate, config.decay_steps, config.minimum_learning_rate
+        )
+        optimizer = keras.optimizers.Adam(rate, epsilon=1e-8, global_clipnorm=config.gradient_clip)
+        # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
+        jit = keras.backend.backend() == "jax" or config.xla
+        self.objective.model.compile(
+            optimizer, loss=self.objective.losses, metrics=self.objective.metrics, jit_compile=jit
+        )
+        self.optimizer = self.objective.model.optimizer
+        self.optimizer.build(self.objective.model.trainable_variables)
+
+    def _state(self):
+        names = [f"model/{v.path}" for v in self.model.variables]
+        names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(self.optimizer.variables)]
+        return dict(zip(names, [*self.model.variables, *self.optimizer.variables], strict=True))
+
+    def _save(self):
+        arrays = {name: np.asarray(variable) for name, variable in self._state().items()}
+        write_arrays(self.checkpoint, arrays, {"step": self.step, "best_error": self.best_error})
+
+    def _restore(self):
+        arrays, metadata = read_arrays(self.checkpoint)
+        for name, variable in self._state().items():
+            variable.assign(arrays[name])
+        self.step, self.best_error = metadata["step"], metadata["best_error"]
+        self._truncate_log()
+        LOGGER.info("going on from step %d of %d", self.step, self.total)
+
+    def _truncate_log(self):
+        """Drops what the log says of steps after the checkpoint: they are done again."""
+        path = self.directory / "log.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step]
+            path.write_text("".join(kept), encoding="utf-8")
+
+    def finish(self):
+        """Trains to the end and returns the record of the last epoch."""
+        # TensorBoard's own writer: it needs no TensorFlow, so the JAX backend logs too.
+        from tensorboard.summary import Writer
+
+        self.writer = Writer(str(self.directory / "tensorboard"))
+        if self.reporter:
+            self.reporter.begin(self.recipe, self.step, self.total)
+        record = None
+        while self.step < self.total:
+            record = self._segment() or record
+        self.writer.close()
+        return record or self._last_record()
+
+    def _segment(self):
+        """Trains up to the next checkpoint or the end of the epoch; returns the epoch's record at its end."""
+        per_epoch = self.batches.steps_per_epoch
+        epoch_end = (self.step // per_epoch + 1) * per_epoch
+        stop = min(self.step + self.recipe.train.checkpoint_steps, epoch_end)
+        started = time.perf_counter()
+        history = self.objective.model.fit(
+            Segment(self.batches, self.step, stop),
+            epochs=1,
+            shuffle=False,
+            verbose=0,
+            callbacks=[keras.callbacks.TerminateOnNaN(), _Progress(self.reporter)],
+        )
+        logs = {key: float(values[-1]) for key, values in history.history.items()}
+        if not all(np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables) or not np.isfinite(
+            logs["loss"]
+        ):
+            raise TrainingDiverged(
+                f"the loss stopped being finite between steps {self.step} and {stop}; the weights of step "
+                f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
+            )
+        images = (stop - self.step) * self.batches.batch_size
+        self.step = stop
+        record = {"step": stop, **logs, "images_per_second": images / (time.perf_counter() - started)}
+        record["learning_rate"] = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
+        if stop == epoch_end:
+            record |= {"epoch": stop // per_epoch, **self._validate()}
+        self._save()
+        self._log(record)
+        if "epoch" in record and self.reporter:
+            self.reporter.epoch(record)
+        return record if "epoch" in record else None
+
+    def _validate(self):
+        """Validation error, a share; the weights are kept if it is not worse than the best so far."""
+        scores, labels = predict_split(self.model, self.validation)
+        error = float(wrong(scores, labels).mean())
+        # Of equal errors the later one wins: it has seen more of the data.
+        if self.best_error is None or error <= self.best_error:
+            self.best_error = error
+            save_weights(self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error})
+        return {"validation_error": error, "best_validation_error": self.best_error}
+
+    def _log(self, record):
+        with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        for key, value in record.items():
+            if key != "step":
+                self.writer.add_scalar(key, value, self.step)
+        self.writer.flush()
+
+    def _last_record(self):
+        lines = (self.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return json.loads(lines[-1])
+
+
+class _Progress(keras.callbacks.Callback):
+    """Tells the reporter of each finished step."""
+
+    def __init__(self, reporter):
+        super().__init__()
+        self.reporter = reporter
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.reporter:
+            self.reporter.step(logs or {})
+
+
+def load_best(recipe, directory):
+    """The inference model of a finished run, with the weights of its lowest validation error, in float32."""
+    model = recipe.build()
+    metadata = load_weights(model, Path(directory) / "best.safetensors")
+    return model, metadata
