@@ -90,20 +90,26 @@ def _typed(hint, value, where):
     """`value` as the annotated type; the only conversions are int -> float, '1e-3' -> float and list -> tuple."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (hint,) = [argument for argument in arguments if argument is not type(None)]
+        if type(value) in arguments:
+            return value
+        (hint, *_) = [argument for argument in arguments if argument is not type(None)]
         return _typed(hint, value, where)
     if origin is typing.Literal:
-        if value not in arguments or isinstance(value, bool) != any(value is a for a in arguments if isinstance(a, bool)):
+        if value not in arguments or isinstance(value, bool) != any(
+            value is a for a in arguments if isinstance(a, bool)
+        ):
             raise ConfigError(f"{where}: {value!r} is not allowed{nearest(value, arguments)}")
         return value
     if origin is tuple:
         return _typed_tuple(arguments, value, where)
+    if dataclasses.is_dataclass(hint):
+        return parse(hint, value, where)
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a mapping. Received: {value!r}")
-        return {_typed(arguments[0], k, where): _typed(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+        return {
+            _typed(arguments[0], k, where): _typed(arguments[1], v, f"{where}.{k}") for k, v in value.items()
+        }
     if hint is float and not isinstance(value, bool):
         # YAML 1.1 reads 1e-3 as text; a number is what its author meant.
         if isinstance(value, int | float | str):
@@ -123,7 +129,10 @@ def _typed_tuple(arguments, value, where):
         arguments = (arguments[0],) * len(value)
     if len(arguments) != len(value):
         raise ConfigError(f"{where}: expected a list of {len(arguments)}. Received: {value!r}")
-    return tuple(_typed(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(arguments, value, strict=True)))
+    return tuple(
+        _typed(hint, item, f"{where}[{i}]")
+        for i, (hint, item) in enumerate(zip(arguments, value, strict=True))
+    )
 
 
 def to_mapping(config) -> dict:
@@ -151,7 +160,7 @@ def read_yaml(path) -> dict:
     path = Path(path)
     try:
         with path.open(encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_UniqueKeyLoader)  # noqa: S506 - a subclass of SafeLoader
+            data = yaml.load(file, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     except FileNotFoundError as error:
@@ -215,7 +224,9 @@ class TrainConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"train.{name}: must be positive. Received: {getattr(self, name)}")
         if self.gradient_clip is not None and not self.gradient_clip > 0:
-            raise ConfigError(f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}")
+            raise ConfigError(
+                f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

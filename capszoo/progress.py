@@ -1,5 +1,7 @@
 """Progress bars for training and evaluation."""
 
+import contextlib
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -41,3 +43,17 @@ class TrainingProgress:
             f"validation error {record['validation_error']:.2%} (best {record['best_validation_error']:.2%}), "
             f"{record['images_per_second']:.0f} images/s"
         )
+
+
+@contextlib.contextmanager
+def counting(title):
+    """A bar for something that is counted: gives a function `(done, total)`."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from capszoo import config
 
-
 SECTIONS = ("model", "data", "train", "card")
 
 
@@ -26,6 +25,11 @@ class Recipe:
     data: object
     train: config.TrainConfig
     card: config.CardConfig
+
+    @property
+    def name_of_dataset(self) -> str:
+        """The data set that the recipe file names, whatever an override put in its place."""
+        return config.read_yaml(folder() / f"{self.name}.yaml")["data"]["name"]
 
     def build(self, num_classes=None):
         """The untrained inference model; `num_classes` replaces the data set's own number of classes."""
@@ -61,7 +65,9 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if str(name_or_path) not in names():
-            raise config.ConfigError(f"unknown preset {str(name_or_path)!r}{config.nearest(name_or_path, names())}")
+            raise config.ConfigError(
+                f"unknown preset {str(name_or_path)!r}{config.nearest(name_or_path, names())}"
+            )
         path = folder() / f"{name_or_path}.yaml"
     mapping = config.apply_overrides(config.read_yaml(path), overrides)
     try:

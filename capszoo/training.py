@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 HEALTHY = (0.02, 0.95)
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(ArithmeticError):
     """The loss stopped being finite. The last checkpoint is from before that."""
 
 
@@ -45,7 +45,12 @@ class FlooredDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, initial, decay_rate, decay_steps, minimum):
-        self.initial, self.decay_rate, self.decay_steps, self.minimum = initial, decay_rate, decay_steps, minimum
+        self.initial, self.decay_rate, self.decay_steps, self.minimum = (
+            initial,
+            decay_rate,
+            decay_steps,
+            minimum,
+        )
 
     def __call__(self, step):
         exponent = keras.ops.cast(step, "float32") / self.decay_steps
@@ -204,7 +209,7 @@ class _Run:
         while self.step < self.total:
             record = self._segment() or record
         self.writer.close()
-        return record or self._last_record()
+        return record or read_log(self.directory)[-1]
 
     def _segment(self):
         """Trains up to the next checkpoint or the end of the epoch; returns the epoch's record at its end."""
@@ -220,9 +225,9 @@ class _Run:
             callbacks=[keras.callbacks.TerminateOnNaN(), _Progress(self.reporter)],
         )
         logs = {key: float(values[-1]) for key, values in history.history.items()}
-        if not all(np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables) or not np.isfinite(
-            logs["loss"]
-        ):
+        if not all(
+            np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables
+        ) or not np.isfinite(logs["loss"]):
             raise TrainingDiverged(
                 f"the loss stopped being finite between steps {self.step} and {stop}; the weights of step "
                 f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
@@ -246,7 +251,9 @@ class _Run:
         # Of equal errors the later one wins: it has seen more of the data.
         if self.best_error is None or error <= self.best_error:
             self.best_error = error
-            save_weights(self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error})
+            save_weights(
+                self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error}
+            )
         return {"validation_error": error, "best_validation_error": self.best_error}
 
     def _log(self, record):
@@ -256,10 +263,6 @@ class _Run:
             if key != "step":
                 self.writer.add_scalar(key, value, self.step)
         self.writer.flush()
-
-    def _last_record(self):
-        lines = (self.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        return json.loads(lines[-1])
 
 
 class _Progress(keras.callbacks.Callback):
@@ -279,3 +282,9 @@ def load_best(recipe, directory):
     model = recipe.build()
     metadata = load_weights(model, Path(directory) / "best.safetensors")
     return model, metadata
+
+
+def read_log(directory) -> list[dict]:
+    """The records of a run, in order. Errors: `FileNotFoundError` where there is no run."""
+    lines = (Path(directory) / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]

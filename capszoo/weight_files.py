@@ -40,7 +40,9 @@ def read_arrays(path) -> tuple[dict[str, np.ndarray], dict]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
             metadata = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
     except (SafetensorError, OSError, ValueError) as error:
-        raise WeightsError(f"{path} is not a readable safetensors file (truncated or damaged?): {error}") from error
+        raise WeightsError(
+            f"{path} is not a readable safetensors file (truncated or damaged?): {error}"
+        ) from error
     return arrays, metadata
 
 
@@ -56,7 +58,9 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
             with np.errstate(over="ignore"):
                 array = array.astype(dtype)
             if not np.isfinite(array).all():
-                raise WeightsError(f"{variable.path} has values that are not finite in {dtype}; nothing was written.")
+                raise WeightsError(
+                    f"{variable.path} has values that are not finite in {dtype}; nothing was written."
+                )
         arrays[variable.path] = array
     write_arrays(path, arrays, metadata)
 

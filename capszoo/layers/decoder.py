@@ -22,7 +22,8 @@ class Decoder(keras.layers.Layer):
         self.image_shape = tuple(image_shape)
         self.hidden = tuple(hidden)
         self.stack = [
-            _dense(units, "relu", f"hidden{i}", self.dtype_policy) for i, units in enumerate(self.hidden, start=1)
+            _dense(units, "relu", f"hidden{i}", self.dtype_policy)
+            for i, units in enumerate(self.hidden, start=1)
         ]
         # The sigmoid in float32: half precision would quantise light greys.
         self.stack.append(_dense(math.prod(self.image_shape), "sigmoid", "pixels", "float32"))

@@ -53,9 +53,7 @@ class DenseCapsules(keras.layers.Layer):
         return ops.reshape(votes, (-1, self.children, self.num_capsules, self.pose_dim))
 
     def call(self, poses, num_iterations=None, return_history=False):
-        result = self.routing(
-            self.votes(poses), num_iterations=num_iterations, return_history=return_history
-        )
+        result = self.routing(self.votes(poses), num_iterations=num_iterations, return_history=return_history)
         return (result[0], result[2]) if return_history else result[0]
 
     def get_config(self):

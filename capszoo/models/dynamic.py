@@ -115,7 +115,9 @@ class DynamicCapsNet:
             targets = {"scores": one_hot.sum(axis=1)}
             if self.decoder:
                 inputs["labels"] = one_hot
-                targets["reconstruction"] = batch["sources"] if "sources" in batch else batch["images"][:, None]
+                targets["reconstruction"] = (
+                    batch["sources"] if "sources" in batch else batch["images"][:, None]
+                )
             return inputs, targets
 
         return Objective(keras.Model(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

@@ -1,0 +1,36 @@
+# Two commands do everything on a machine with Python 3.11: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT := build/demo
+
+.PHONY: run test lint lock clean
+
+run: $(VENV)/ready
+	$(BIN)/capszoo list
+	$(BIN)/capszoo predict capszoo/samples/digits/*.png --model dynamic_mnist --out $(OUT)/predictions.png
+	rm -rf $(OUT)/bundle
+	$(BIN)/capszoo export dynamic_mnist --out $(OUT)/bundle
+
+test: $(VENV)/ready lint
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# Everything is pinned in requirements.txt; the project itself is installed from this folder.
+$(VENV)/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Pins anew what pyproject.toml asks for.
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet -e ".[dev]"
+	build/lock/bin/python -m pip freeze --exclude-editable > requirements.txt
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,147 @@
+"""Cards: what is known of a preset's weights, as structured data."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from capszoo import config
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One number, and all that is needed to measure it again.
+
+    where:
+      protocol: name of the protocol that measured it.
+      metric: what the number is, e.g. "test error".
+      value: a share in [0, 1]; interval: its 95 % Wilson interval; wrong: images (or pairs) that were wrong; n: of all.
+      data, split, fingerprint: what it was measured on, and the SHA-256 of that.
+      paper: the paper's value for the same protocol, or None.
+      seeds: trainings behind the number.
+      command, date, revision, backend: how, when, with which code and libraries it was measured.
+    """
+
+    protocol: str
+    metric: str
+    value: float
+    interval: tuple[float, float]
+    wrong: int
+    n: int
+    data: str
+    split: str
+    fingerprint: str
+    paper: float | None
+    seeds: int
+    command: str
+    date: str
+    revision: str
+    backend: str
+
+    def sentence(self) -> str:
+        """The number as text: value, interval, n, data, the paper's value beside it."""
+        low, high = self.interval
+        paper = "the paper has no number" if self.paper is None else f"paper {self.paper:.2%}"
+        return (
+            f"{self.metric} {self.value:.2%} ({self.wrong} of {self.n}, 95 % interval {low:.2%} to {high:.2%}) "
+            f"on {self.data} {self.split}; {paper}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightFile:
+    """A file of a preset: its SHA-256, its size and the type its numbers are stored in."""
+
+    sha256: str
+    bytes: int
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """Everything there is to know of a preset's weights before loading them.
+
+    where:
+      name, title: the preset and one line about it.
+      architecture, routing: names of the model section and of its routing.
+      paper, reference, deviations: what it implements, which number it aims at, how it differs.
+      parameters: number of trainable numbers of the inference model.
+      dataset: the data set in the preset's name; trained_on: what the weights have really seen.
+      training_split, training_fingerprint, preprocessing: which images those were.
+      recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).
+      metrics: `Measurement`s, written by the evaluation command.
+      licence, data_licence: of the weights and of the data.
+      files: files of the preset by name; exports: exported formats by name, with size and largest deviation.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    routing: str
+    paper: str
+    reference: str
+    deviations: tuple[str, ...]
+    parameters: int
+    dataset: str
+    trained_on: str
+    training_split: str
+    training_fingerprint: str
+    preprocessing: str
+    recipe: dict[str, dict]
+    training: dict[str, float | int | str]
+    metrics: tuple[Measurement, ...]
+    licence: str
+    data_licence: str
+    files: dict[str, WeightFile]
+    exports: dict[str, dict]
+    date: str
+    revision: str
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """The card as the text of `card.json`."""
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    def to_markdown(self) -> str:
+        """The card as a page for people."""
+        rows = {
+            "architecture": f"{self.architecture}, {self.routing} routing, {self.parameters:,} parameters",
+            "paper": f"{self.paper}; {self.reference}",
+            "trained on": f"{self.trained_on} ({self.training_split}), {self.preprocessing}",
+            "training": ", ".join(f"{key} {value}" for key, value in self.training.items()),
+            "licence": f"{self.licence}; data: {self.data_licence}",
+            "published": f"{self.date}, revision {self.revision}",
+        }
+        lines = [f"# {self.name}", "", self.title, "", "| | |", "| --- | --- |"]
+        lines += [f"| {key} | {value} |" for key, value in rows.items()]
+        lines += ["", "## Measured", ""] + [f"- {m.sentence()} (`{m.command}`)" for m in self.metrics]
+        lines += ["", "## Differs from the paper", ""] + [f"- {text}" for text in self.deviations]
+        lines += ["", "## Files", "", "| file | numbers | bytes | sha256 |", "| --- | --- | --- | --- |"]
+        lines += [f"| {name} | {f.dtype} | {f.bytes:,} | `{f.sha256}` |" for name, f in self.files.items()]
+        if self.exports:
+            lines += [
+                "",
+                "## Exports",
+                "",
+                "| format | bytes | largest score deviation | largest pose deviation |",
+            ]
+            lines += ["| --- | --- | --- | --- |"]
+            lines += [
+                f"| {name} | {e['bytes']:,} | {e['scores']:.1e} | {e['poses']:.1e} |"
+                for name, e in self.exports.items()
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def read_card(path) -> Card:
+    """The card in a `card.json`. Errors: `ConfigError` naming what is wrong with the file."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise config.ConfigError(f"{path}: not a readable card: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        received = data.get("format") if isinstance(data, dict) else data
+        raise config.ConfigError(f"{path}: card format {FORMAT} is needed. Received: {received!r}")
+    return config.parse(Card, data, str(path))

@@ -1,0 +1,25 @@
+"""Data sets, their splits, and the order in which training sees them; importing this registers them all."""
+
+from capszoo.data.affnist import Affnist
+from capszoo.data.affnist_synth import AffnistSynth
+from capszoo.data.fashion_mnist import FashionMnist
+from capszoo.data.mnist import Mnist
+from capszoo.data.multimnist import MultiMnist
+from capszoo.data.pipeline import Batches, evaluation_batches
+from capszoo.data.rotated_mnist import RotatedMnist
+from capszoo.data.sources import DataNotFound
+from capszoo.data.split import ArraySplit, Split
+
+__all__ = [
+    "Affnist",
+    "AffnistSynth",
+    "ArraySplit",
+    "Batches",
+    "DataNotFound",
+    "FashionMnist",
+    "Mnist",
+    "MultiMnist",
+    "RotatedMnist",
+    "Split",
+    "evaluation_batches",
+]

@@ -1,0 +1,78 @@
+"""What happens to a picture between its file and the network."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class Preprocessing(keras.layers.Layer):
+    """Raw images to the network's input: bilinear resize, centre crop, standardisation, in this order.
+
+        x <- (x - mean(x)) / max(std(x), 1 / (255 * sqrt(N)))        # standardise
+
+    where:
+      x: raw images `[B, H, W, C]` in [0, 1], float32.
+      resize: side, or `(height, width)`, to scale the whole image to; None keeps its size.
+      crop: side, or `(height, width)`, of the window cut from the centre (rounded to the upper left); None
+        keeps all.
+      standardise: mean 0 and standard deviation 1 over the N = H * W * C values of each image, all channels
+        jointly.
+
+    Without options it is the identity. Every image is treated alone: rows do not depend on each other.
+    Errors: `ValueError` for sides below one and for a crop larger than the image.
+    Source: authors' code of Hinton et al. 2018 (smallNORB: resize 48, crop 32, standardise); the floor under
+    the standard deviation is TensorFlow's 1 / sqrt(N), for pixels of 0 to 255.
+    Differs from the paper: pixels are sampled at their centres, so that halving averages two by two;
+    TensorFlow 1's resize took every second pixel.
+    """
+
+    def __init__(self, resize=None, crop=None, standardise=False, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.resize = _sides(resize, "resize")
+        self.crop = _sides(crop, "crop")
+        self.standardise = standardise
+
+    def call(self, images):
+        if self.resize:
+            images = ops.image.resize(
+                images, self.resize, interpolation="bilinear", data_format="channels_last"
+            )
+        if self.crop:
+            images = _centre(images, self.crop)
+        return _standardised(images) if self.standardise else images
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "resize": self.resize,
+            "crop": self.crop,
+            "standardise": self.standardise,
+        }
+
+
+def _sides(value, name):
+    """`(height, width)` of a side or a pair; None stays None."""
+    if value is None:
+        return None
+    sides = (value, value) if isinstance(value, int) else tuple(value)
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise ValueError(f"{name} must be a side or (height, width), each at least 1. Received: {value!r}")
+    return sides
+
+
+def _centre(images, crop):
+    if None in images.shape[1:3] or crop[0] > images.shape[1] or crop[1] > images.shape[2]:
+        raise ValueError(
+            f"a crop of {crop} needs images at least that large. Received: {tuple(images.shape)}"
+        )
+    top, left = ((size - side) // 2 for size, side in zip(images.shape[1:3], crop, strict=True))
+    return images[:, top : top + crop[0], left : left + crop[1], :]
+
+
+def _standardised(images):
+    centred = images - ops.mean(images, axis=(1, 2, 3), keepdims=True)
+    deviation = ops.sqrt(ops.mean(ops.square(centred), axis=(1, 2, 3), keepdims=True))
+    return centred / ops.maximum(deviation, 1.0 / (255.0 * math.sqrt(math.prod(images.shape[1:]))))

@@ -1,0 +1,95 @@
+"""Test errors: the same count on the test splits of different data sets."""
+
+from collections.abc import Callable
+
+from capszoo import provenance
+from capszoo.card import Measurement
+from capszoo.config import ConfigError, nearest
+from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
+from capszoo.protocols.statistics import wilson
+from capszoo.scoring import predict_split, wrong
+
+
+def test_error(recipe):
+    """The test split of the preset's own data set, unaugmented (Sabour et al. 2017, Table 1).
+
+    Where an image has several labels it is right only if all of them are its highest scores.
+    """
+    return recipe.data
+
+
+def expanded_mnist(recipe):
+    """The 10,000 test digits of MNIST in the middle of 40x40 (Sabour et al. 2017, section 5.1: 99.23 % when stopped)."""
+    return Mnist(pad=6, shift=6)
+
+
+def affnist(recipe):
+    """affNIST's test set, 320,000 affine digits of 40x40, for a net trained on expanded MNIST only (section 5.1)."""
+    return Affnist()
+
+
+def affnist_synth(recipe):
+    """Our own affine digits made from MNIST's test set with affNIST's ranges; not affNIST itself."""
+    return AffnistSynth()
+
+
+def multimnist(recipe):
+    """MultiMNIST's test pairs; a pair counts only when both digits are right (Sabour et al. 2017, section 6)."""
+    return MultiMnist()
+
+
+PROTOCOLS: dict[str, Callable] = {
+    function.__name__: function
+    for function in (test_error, expanded_mnist, affnist, affnist_synth, multimnist)
+}
+for _function in PROTOCOLS.values():
+    _function.__test__ = False  # not pytest's
+
+
+def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progress=None) -> Measurement:
+    """Measures one protocol on `model`.
+
+    where:
+      model: an inference model of `recipe`, a `capszoo.recipes.Recipe`.
+      protocol: a name in `PROTOCOLS`.
+      command: the command line that measures the same again, for the record.
+      progress: `progress(done, total)` in images.
+
+    Errors: `ConfigError` for an unknown protocol or one whose images do not fit the model; `DataNotFound`.
+    """
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"unknown protocol {protocol!r}{nearest(protocol, PROTOCOLS)}")
+    data = PROTOCOLS[protocol](recipe)
+    expected = tuple(model.input.shape[1:])
+    if tuple(data.image_shape) != expected:
+        raise ConfigError(
+            f"protocol {protocol!r} has images of {tuple(data.image_shape)}, the model takes {expected}. "
+            f"It is for models trained on data of that shape."
+        )
+    split = data.open("test")
+    done = 0
+
+    def advance(images):
+        nonlocal done
+        done += images
+        progress(done, len(split))
+
+    scores, labels = predict_split(model, split, progress=advance if progress else None)
+    mistakes = int(wrong(scores, labels).sum())
+    return Measurement(
+        protocol=protocol,
+        metric="test error",
+        value=mistakes / len(split),
+        interval=wilson(mistakes, len(split)),
+        wrong=mistakes,
+        n=len(split),
+        data=data.section_name,
+        split="test",
+        fingerprint=split.fingerprint(),
+        paper=recipe.card.protocols.get(protocol),
+        seeds=seeds,
+        command=command,
+        date=provenance.today(),
+        revision=provenance.revision(),
+        backend=provenance.backend(),
+    )

@@ -1,0 +1,21 @@
+"""Intervals for shares."""
+
+import math
+
+
+def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson score interval of a share, 95 % by default.
+
+        centre = (p + z^2 / 2n) / (1 + z^2 / n)
+        half = z / (1 + z^2 / n) * sqrt(p (1 - p) / n + z^2 / 4n^2),   p = successes / n
+
+    Unlike p +- z * sqrt(p (1 - p) / n) it stays in [0, 1] and is honest for the few errors of a good model.
+    Errors: `ValueError` unless 0 <= successes <= n and n >= 1.
+    Source: E. B. Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"0 <= successes <= n and n >= 1 are needed. Received: {successes} of {n}")
+    share, shrink = successes / n, 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

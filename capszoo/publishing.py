@@ -1,0 +1,118 @@
+"""Publishing: from a finished run to a preset's folder of weights, behavioural check and card.
+
+The numbers in the card are measured here, on the weights as they are stored. Nothing is typed by hand.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from capszoo import provenance
+from capszoo.card import Card, WeightFile
+from capszoo.data.split import Stream, generator
+from capszoo.integrity import sha256_of
+from capszoo.presets import CARD, CHECK, WEIGHTS, weights_folder
+from capszoo.protocols import evaluate
+from capszoo.training import load_best, read_log
+from capszoo.weight_files import load_weights, save_weights, write_arrays
+
+LICENCE = "Apache-2.0"
+
+
+def publish(recipe, run, target=None, dtype="float16", reporter=None) -> Card:
+    """Publishes the best weights of the run in folder `run` as the preset `recipe.name`.
+
+    where:
+      recipe: the recipe of the run; its card section says what cannot be measured.
+      target: the folder that gets one folder per preset; None is the package's own `weights/`.
+      dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
+      reporter: `reporter(text)` for progress.
+
+    An earlier folder of the preset is replaced, in one rename, once everything is measured.
+    Errors: `DataNotFound` where a protocol's data are missing; `WeightsError` for a run without usable weights.
+    """
+    report = reporter or (lambda text: None)
+    target = Path(target or weights_folder())
+    target.mkdir(parents=True, exist_ok=True)
+    folder = target / f".{recipe.name}.{os.getpid()}"
+    folder.mkdir()
+    try:
+        model, best = load_best(recipe, run)
+        save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
+        load_weights(model, folder / WEIGHTS)
+        _write_check(model, folder / CHECK)
+        metrics = []
+        for protocol in recipe.card.protocols:
+            command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
+            metrics.append(evaluate(model, recipe, protocol, command=command))
+            report(metrics[-1].sentence())
+        card = _card(recipe, model, run, best, metrics, folder, dtype)
+        (folder / CARD).write_text(card.to_json(), encoding="utf-8")
+        (folder / "README.md").write_text(card.to_markdown(), encoding="utf-8")
+        _replace(folder, target / recipe.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return card
+
+
+def _write_check(model, path):
+    """A fixed input, noise of many contrasts, and what the model makes of it."""
+    rng = generator(0, Stream.FIXED, 0)
+    noise = rng.random((8, *model.input.shape[1:]), dtype=np.float32)
+    images = noise ** np.arange(1, 9, dtype=np.float32).reshape(8, 1, 1, 1)
+    outputs = model.predict_on_batch(images)
+    arrays = {name: np.asarray(outputs[name]) for name in ("scores", "poses")}
+    write_arrays(path, {"images": images, **arrays})
+
+
+def _card(recipe, model, run, best, metrics, folder, dtype):
+    record = read_log(run)
+    speeds = [line["images_per_second"] for line in record]
+    train = recipe.data.open("train")
+    return Card(
+        name=recipe.name,
+        title=recipe.card.title,
+        architecture=recipe.model.section_name,
+        routing=recipe.model.routing,
+        paper=recipe.model.paper,
+        reference=recipe.card.reference,
+        deviations=recipe.card.deviations,
+        parameters=model.count_params(),
+        dataset=recipe.name_of_dataset,
+        trained_on=recipe.data.section_name,
+        training_split=f"{len(train):,} images of the training set",
+        training_fingerprint=train.fingerprint(),
+        preprocessing=f"images {'x'.join(map(str, recipe.data.image_shape))} in [0, 1]",
+        recipe=recipe.to_mapping(),
+        training={
+            "epochs": recipe.train.epochs,
+            "best step": best["step"],
+            "steps": record[-1]["step"],
+            "validation error": best["error"],
+            "median images/s": round(float(np.median(speeds)), 1),
+            "precision": recipe.train.precision,
+            "backend": keras.backend.backend(),
+        },
+        metrics=tuple(metrics),
+        licence=LICENCE,
+        data_licence=recipe.card.data_licence,
+        files={
+            file: WeightFile(sha256_of(folder / file), (folder / file).stat().st_size, kind)
+            for file, kind in ((WEIGHTS, dtype), (CHECK, "float32"))
+        },
+        exports={},
+        date=provenance.today(),
+        revision=provenance.revision(),
+    )
+
+
+def _replace(folder, target):
+    """`folder` takes the place of `target`; there is no moment at which half of either is visible."""
+    old = target.with_name(f".{target.name}.old.{os.getpid()}")
+    if target.exists():
+        target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,40 @@
+"""Tables for the terminal."""
+
+from rich.table import Table
+
+
+def preset_table(presets) -> Table:
+    """Presets, one a row: what they are, what they were trained on, and their first measured number."""
+    table = Table(box=None, header_style="bold")
+    for column in ("preset", "routing", "data set", "trained on", "parameters", "measured", "paper"):
+        table.add_column(
+            column, justify="right" if column == "parameters" else "left", no_wrap=column == "preset"
+        )
+    for preset in presets:
+        card = preset.card
+        if card is None:
+            table.add_row(preset.name, preset.routing, preset.dataset, "no weights", "", "", "")
+            continue
+        first = card.metrics[0] if card.metrics else None
+        paper = "" if first is None or first.paper is None else f"{first.paper:.2%}"
+        measured = f"{first.metric} {first.value:.2%} (n={first.n})" if first else ""
+        table.add_row(
+            preset.name,
+            preset.routing,
+            preset.dataset,
+            card.trained_on,
+            f"{card.parameters:,}",
+            measured,
+            paper,
+        )
+    return table
+
+
+def export_table(report) -> Table:
+    """Exported artefacts: size and largest deviation from the Keras model."""
+    table = Table(box=None, header_style="bold")
+    for column in ("artefact", "bytes", "scores differ by", "poses differ by"):
+        table.add_column(column, justify="left" if column == "artefact" else "right")
+    for name, artefact in report["artefacts"].items():
+        table.add_row(name, f"{artefact['bytes']:,}", f"{artefact['scores']:.1e}", f"{artefact['poses']:.1e}")
+    return table

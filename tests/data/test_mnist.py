@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from capszoo.config import ConfigError, parse_section
+from capszoo.data import Batches, FashionMnist, Mnist
+
+DATA_SETS = pytest.mark.parametrize("data_set", [Mnist, FashionMnist])
+
+
+@DATA_SETS
+def test_images_have_the_announced_shape(tiny_data, data_set):
+    for options in (data_set(validation=20), data_set(validation=20, pad=6, shift=6)):
+        for split, count in (("train", 40), ("validation", 20), ("test", 40)):
+            opened = options.open(split)
+            assert len(opened) == count
+            assert opened.batch(np.arange(3), None)["images"].shape == (3, *options.image_shape)
+    assert options.image_shape == (40, 40, 1)
+
+
+@DATA_SETS
+def test_there_is_a_name_for_each_class(tiny_data, data_set):
+    assert len(data_set.class_names) == data_set.num_classes == 10
+    assert len(set(data_set.class_names)) == 10
+
+
+def test_the_two_data_sets_are_different_files(tiny_data):
+    assert Mnist().__class__ is not FashionMnist
+    assert (
+        Mnist(validation=20).open("test").fingerprint()
+        != FashionMnist(validation=20).open("test").fingerprint()
+    )
+
+
+def test_only_training_images_are_shifted(tiny_data):
+    for split in ("train", "validation", "test"):
+        opened, indices = Mnist(validation=20).open(split), np.arange(20)
+        straight = opened.batch(indices, None)["images"]
+        assert (opened.batch(indices, np.random.default_rng(0))["images"] != straight).any() == (
+            split == "train"
+        )
+
+
+def test_shift_zero_is_no_shift(tiny_data, image_set):
+    batch = Batches(Mnist(validation=20, shift=0).open("train"), 8, seed=0).batch_at(0)["images"]
+    assert image_set(batch) <= image_set(
+        Mnist(validation=20).open("train").batch(np.arange(40), None)["images"]
+    )
+
+
+def test_the_expanded_set_keeps_all_ink_on_its_canvas(tiny_data):
+    split, indices = Mnist(validation=20, pad=6, shift=6).open("train"), np.arange(40)
+    shifted, straight = (split.batch(indices, rng)["images"] for rng in (np.random.default_rng(0), None))
+    np.testing.assert_allclose(shifted.sum((1, 2, 3)), straight.sum((1, 2, 3)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_a_recipe_can_name_it(name):
+    assert parse_section("data", {"name": name, "pad": 6, "shift": 6}).image_shape == (40, 40, 1)
+    with pytest.raises(ConfigError, match=r"shift must be at least 0\. Received: -1"):
+        parse_section("data", {"name": name, "shift": -1})
+
+
+@pytest.mark.data
+def test_mnist_is_the_published_one_and_its_splits_are_disjoint(real_mnist, image_set):
+    splits = [Mnist().open(split) for split in ("train", "validation", "test")]
+    assert [len(split) for split in splits] == [55_000, 5_000, 10_000]
+    train, validation, test = (image_set(split.images) for split in splits)
+    assert not train & validation
+    assert not train & test
+    assert not validation & test
+    labels = np.concatenate([split.labels for split in splits[:2]])
+    np.testing.assert_array_equal(
+        np.bincount(labels), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    )
+    np.testing.assert_array_equal(
+        np.bincount(splits[2].labels), [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    )

@@ -1,0 +1,190 @@
+"""synthnorb has smallNORB's factors, splits and features, and toys that differ as toys do."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+import trimesh
+
+from capszoo.data import synthnorb
+from capszoo.data.synthnorb import album, clay, render
+from capszoo.data.synthnorb.builder import Synthnorb
+
+LABELS = ("label_category", "instance", "label_elevation", "label_azimuth", "label_lighting")
+GREYS = np.array([grey for *_, grey in render.LIGHTINGS], float)
+
+
+@pytest.fixture(scope="module")
+def views():
+    """One view of toy 0 of each category: uint8 [5, 6 lightings, 2 cameras, 96, 96]."""
+    return np.stack([album.studio(0, category, 0).shoot(40, 60) for category in range(5)])
+
+
+class ThisProcess:
+    """Stands for `multiprocessing` where a test has changed what is rendered."""
+
+    class Pool:
+        def __init__(self, processes):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        imap = staticmethod(map)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(album.multiprocessing, "get_context", lambda method: ThisProcess)
+
+
+@pytest.fixture
+def small_grid(in_this_process, monkeypatch):
+    """One animal and one figure in each split, from 30 degrees of elevation and three azimuths."""
+    monkeypatch.setattr(album, "MODELS", dict(itertools.islice(album.MODELS.items(), 2)))
+    monkeypatch.setattr(album, "INSTANCES", {"train": (4,), "test": (0,)})
+    monkeypatch.setattr(album, "ELEVATIONS", (30,))
+    monkeypatch.setattr(album, "AZIMUTHS", (0, 20, 40))
+
+
+def test_the_same_seed_makes_the_same_images(views):
+    np.testing.assert_array_equal(album.studio(0, 3, 0).shoot(40, 60), views[3])
+
+
+def test_another_seed_makes_other_toys(views):
+    assert np.abs(album.studio(1, 3, 0).shoot(40, 60).astype(int) - views[3]).mean() > 3
+
+
+@pytest.mark.parametrize("category", range(5))
+def test_two_instances_of_a_category_look_different(views, category):
+    other = album.studio(0, category, 1).shoot(40, 60)
+    assert np.abs(other[0].astype(int) - views[category, 0]).mean() > 3
+
+
+def test_azimuth_zero_is_not_the_same_for_all_toys(monkeypatch):
+    yaws = []
+    normalised = clay.Clay.normalised
+    monkeypatch.setattr(clay.Clay, "normalised", lambda toy, yaw: yaws.append(yaw) or normalised(toy, yaw))
+    for instance in range(5):
+        album.studio(0, 4, instance)
+    assert len(set(yaws)) == 5
+    assert np.ptp(yaws) > 90
+
+
+def test_an_azimuth_turns_the_toy_and_neither_lamps_nor_cameras():
+    truck = album.model_truck(0, np.random.default_rng(0))
+    turned = render.Studio(truck.normalised(yaw=60), 0.7).shoot(45, 0).astype(int)
+    still = render.Studio(truck.normalised(yaw=0), 0.7)
+    assert np.abs(still.shoot(45, 60) - turned).mean() < 1.2
+    assert np.abs(still.shoot(45, 300) - turned).mean() > 5
+
+
+def test_images_have_the_grey_levels_of_smallnorb(views):
+    assert 190 < views.mean() < 215  # smallNORB: mean 202, from 15 to 232
+    assert views.min() < 60
+    assert 220 < views.max() < 245
+
+
+def test_the_table_has_a_grey_of_its_own_in_each_lighting(views):
+    corner = views[..., :3, :3].mean((0, 2, 3, 4))
+    np.testing.assert_allclose(corner, GREYS, atol=8)
+    assert len(set(GREYS)) == 6
+
+
+def test_each_lighting_shades_the_toy_in_a_way_of_its_own(views):
+    relative = views[:, :, 0] / GREYS[:, None, None]
+    for one, other in itertools.combinations(range(6), 2):
+        assert np.abs(relative[:, one] - relative[:, other]).mean() > 0.01
+
+
+def test_a_toy_throws_shadows_on_the_table():
+    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(50, 0)[1, 0]
+    assert np.mean(ball < 0.6 * GREYS[1]) > 0.05
+    assert np.mean(ball[:, :48] < 0.8 * GREYS[1]) > 2 * np.mean(ball[:, 48:] < 0.8 * GREYS[1])  # lamp 0 is on the right
+
+
+def test_a_toy_throws_shadows_on_itself():
+    floor = trimesh.creation.box([2, 2, 0.1], trimesh.transformations.translation_matrix([0, 0, 0.05]))
+    wall = trimesh.creation.box([0.1, 2, 1], trimesh.transformations.translation_matrix([0.9, 0, 0.5]))
+    toy = render.Studio(_standing(trimesh.util.concatenate([floor, wall])), 0.6)
+    in_front, behind = (toy.shoot(70, azimuth)[3, 0] for azimuth in (0, 180))  # lighting 3 comes from the front
+    assert np.mean(in_front < 0.35 * GREYS[3]) > np.mean(behind < 0.35 * GREYS[3]) + 0.01
+
+
+def test_toys_fill_the_frame_and_stay_inside(views):
+    for view in views:
+        lit = (view[:, 0] / GREYS[:, None, None]).max(0)  # shadows differ between lightings, the toy stays dark
+        rows, columns = np.nonzero(lit < 0.85)
+        assert 0.3 < max(np.ptp(rows), np.ptp(columns)) / render.SIZE < 0.9
+        assert min(rows.min(), columns.min()) > 2 and max(rows.max(), columns.max()) < 93
+
+
+def test_what_is_nearer_than_the_middle_lies_further_left_for_the_right_camera():
+    def column_of(ball_at):
+        ball = trimesh.creation.icosphere(3, 0.1)
+        ball.apply_translation([ball_at, 0, 0.1])
+        far = trimesh.creation.box([0.01, 0.01, 2.0], trimesh.transformations.translation_matrix([0, 0, 1]))
+        dark = 255 - render.Studio(trimesh.util.concatenate([ball, far]), 0.6).shoot(30, 0)[0, :, 50:].astype(float)
+        dark = np.where(dark > 80, dark, 0)
+        return (dark.sum(1) @ np.arange(96)) / dark.sum((1, 2))
+
+    near, behind = column_of(0.8), column_of(-0.8)
+    assert near[0] - near[1] > 1
+    assert near[0] - near[1] > behind[0] - behind[1] + 1
+
+
+def _standing(mesh):
+    return trimesh.Trimesh(mesh.vertices - [0, 0, mesh.vertices[:, 2].min()], mesh.faces, process=False)
+
+
+@pytest.mark.parametrize(("split", "instances"), [("train", {4, 6, 7, 8, 9}), ("test", {0, 1, 2, 3, 5})])
+def test_a_split_is_the_full_grid_over_its_own_instances(in_this_process, monkeypatch, split, instances):
+    class Blank:
+        def shoot(self, elevation, azimuth):
+            assert (elevation, azimuth) in itertools.product(range(30, 71, 5), range(0, 341, 20))
+            return np.zeros((6, 2, 1, 1), np.uint8)
+
+    monkeypatch.setattr(album, "_studio", lambda *toy: Blank())
+    monkeypatch.setattr(album, "_png", lambda image: b"")
+    grid = [tuple(factors[label] for label in LABELS) for factors, *_ in album.photographs(0, split, 1)]
+    assert len(grid) == 24_300
+    assert set(grid) == set(itertools.product(range(5), instances, range(9), range(18), range(6)))
+
+
+def test_names_and_shapes_of_the_features_are_those_of_smallnorb(tmp_path):
+    twin, real = Synthnorb(data_dir=tmp_path).info, tfds.builder("smallnorb", data_dir=tmp_path).info
+    assert {name: repr(feature) for name, feature in twin.features.items()} == {
+        name: repr(feature) for name, feature in real.features.items()
+    }
+    assert twin.features["label_category"].names == real.features["label_category"].names
+    assert twin.supervised_keys == real.supervised_keys
+
+
+def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
+    @functools.cache
+    def view(category, instance, azimuth):
+        return album.studio(3, category, instance).shoot(30, azimuth)
+
+    folder = synthnorb.generate(tmp_path, seed=3)
+    assert folder == tmp_path / "synthnorb" / "1.0.0"
+    for split, instance in (("train", 4), ("test", 0)):
+        examples = list(tfds.as_numpy(tfds.load("synthnorb", data_dir=tmp_path, split=split, download=False)))
+        assert len(examples) == 2 * 3 * 6
+        for example in examples:
+            category, toy, elevation, azimuth, lighting = (example[label] for label in LABELS)
+            assert (toy, elevation) == (instance, 0)
+            pair = view(int(category), instance, 20 * int(azimuth))[lighting]
+            np.testing.assert_array_equal(np.stack([example["image"], example["image2"]])[..., 0], pair)
+
+
+def test_a_prepared_set_is_kept_and_never_taken_for_one_of_another_seed(small_grid, tmp_path, monkeypatch):
+    folder = synthnorb.generate(tmp_path, seed=3)
+    monkeypatch.setattr(album, "photographs", None)  # nothing is rendered again
+    assert synthnorb.generate(tmp_path, seed=3) == folder
+    with pytest.raises(ValueError, match=r"seed 4 in .*Received: seed 3"):
+        synthnorb.generate(tmp_path, seed=4)

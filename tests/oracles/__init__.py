@@ -1,0 +1,1 @@
+"""NumPy float64 oracles, one file per routing algorithm, written from the papers' equations."""
