@@ -9,8 +9,8 @@ OUT := build/demo
 run: $(VENV)/ready
 	$(BIN)/capszoo list
 	$(BIN)/capszoo predict capszoo/samples/digits/*.png --model dynamic_mnist --out $(OUT)/predictions.png
-	rm -rf $(OUT)/bundle
-	$(BIN)/capszoo export dynamic_mnist --out $(OUT)/bundle
+	rm -rf $(OUT)/models
+	$(BIN)/capszoo export dynamic_mnist --out $(OUT)/models
 
 test: $(VENV)/ready lint
 	$(BIN)/python -m pytest -m "not slow"

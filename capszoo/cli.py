@@ -151,7 +151,7 @@ def predict(
 
     net = zoo.load(model)
     data = net.preset.recipe.data
-    batch = np.stack([read_image(path, data.image_shape, resize=resize) for path in images])
+    batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
     outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
     for path, scores in zip(images, outputs["scores"], strict=True):
         best = np.argsort(-scores)[:3]
@@ -180,7 +180,12 @@ def export(
     import capszoo as zoo
     from capszoo.tables import export_table
 
-    report = zoo.export(zoo.load(name, weights=weights), out, name=name, version=version)
+    model = zoo.load(name, weights=weights)
+    report = zoo.export(
+        model, out, name=name, version=version, image_shape=model.preset.recipe.data.raw_shape
+    )
+    typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
+    typer.echo("Reloaded without capszoo and compared with the Keras model:")
     Console().print(export_table(report))
 
 

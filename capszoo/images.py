@@ -14,12 +14,13 @@ def read_image(path, image_shape, resize=False):
       image_shape: the model's `(H, W, C)`; C is 1 (grey) or 3 (colour).
       resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio.
 
-    Colour becomes grey by ITU-R 601 luma, grey becomes three equal channels, transparency shows black beneath,
-    16-bit grey keeps its precision, and the orientation in a photograph's EXIF is obeyed. Light on dark or dark on
-    light stays as it is: a model of white digits on black will not read black ones on white.
+    Colour becomes grey by ITU-R 601 luma, grey becomes three equal channels, transparency shows black
+    beneath, 16-bit grey keeps its precision, and the orientation in a photograph's EXIF is obeyed. Light on
+    dark or dark on light stays as it is: a model of white digits on black will not read black ones on white.
 
     Errors: `ValueError`, naming the file, for what cannot be read as a picture, for pixels whose white is not
-    known (32-bit integer and float), and without `resize` for another size; `ValueError` for another number of channels.
+    known (32-bit integer and float), and without `resize` for another size; `ValueError` for an
+    `image_shape` of another number of channels.
     """
     height, width, channels = image_shape
     if channels not in _MODES:
@@ -41,7 +42,7 @@ def _opened(path):
     try:
         with Image.open(path) as image:
             return ImageOps.exif_transpose(image)
-    # Pillow's decoders answer damaged files with OSError, SyntaxError, EOFError, struct.error, zlib.error and more.
+    # Pillow's decoders answer damaged files with OSError, SyntaxError, EOFError, struct.error and more.
     except Exception as error:
         raise ValueError(
             f"expected a whole, readable picture file (PNG, JPEG, ...). Received: {path} ({error})"
@@ -70,5 +71,6 @@ def _resized(pixels, size):
     # One channel at a time, since only Pillow's one-channel float mode keeps more than 8 bits.
     channels = [Image.fromarray(channel) for channel in np.moveaxis(pixels, -1, 0)]
     return np.stack(
-        [np.asarray(channel.resize(size, Image.Resampling.BILINEAR)) for channel in channels], axis=-1
+        [np.asarray(channel.resize(size, Image.Resampling.BILINEAR)) for channel in channels],
+        axis=-1,
     )

@@ -252,5 +252,5 @@ def _equip(model, preset, recipe):
     from capszoo.data.preprocessing import Preprocessing
 
     model.preset = dataclasses.replace(preset, mapping={**preset.mapping, **recipe.to_mapping()})
-    model.preprocess = Preprocessing()
+    model.preprocess = Preprocessing(**recipe.data.preprocessing)
     return model

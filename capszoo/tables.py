@@ -31,10 +31,11 @@ def preset_table(presets) -> Table:
 
 
 def export_table(report) -> Table:
-    """Exported artefacts: size and largest deviation from the Keras model."""
+    """Exported artefacts and their largest deviations from the Keras model."""
     table = Table(box=None, header_style="bold")
-    for column in ("artefact", "bytes", "scores differ by", "poses differ by"):
-        table.add_column(column, justify="left" if column == "artefact" else "right")
-    for name, artefact in report["artefacts"].items():
-        table.add_row(name, f"{artefact['bytes']:,}", f"{artefact['scores']:.1e}", f"{artefact['poses']:.1e}")
+    for column in ("artefact", "output", "differs by at most"):
+        table.add_column(column)
+    for artefact, outputs in report["deviations"].items():
+        for output, deviation in outputs.items():
+            table.add_row(artefact, output, f"{deviation:.1e}")
     return table

@@ -1,13 +1,14 @@
 """What capsules have learnt, as arrays to look into; and thin drawings of those arrays.
 
-Images go in as the model takes them. The drawings are `matplotlib.figure.Figure`s that belong to nobody: no pyplot,
-no window, no global state; `figure.savefig(path)` writes one.
+Images go in as the model takes them. The drawings are `matplotlib.figure.Figure`s that belong to nobody: no
+pyplot, no window, no global state; `figure.savefig(path)` writes one.
 """
 
 import keras
 import numpy as np
 from keras import ops
 
+TWEAKS = tuple(np.linspace(-0.25, 0.25, 11).tolist())  # added to a dimension; figure 4 of Sabour et al. 2017
 _BATCH = 32  # images at a time: votes are large
 
 
@@ -27,7 +28,7 @@ def reconstructions(model, images):
     return model.predict(images, batch_size=_BATCH, verbose=0)["reconstruction"]
 
 
-def perturbations(model, images, capsule=None, dimensions=None, values=np.linspace(-0.25, 0.25, 11)):
+def perturbations(model, images, capsule=None, dimensions=None, values=TWEAKS):
     """Decoded images when one dimension of a capsule's pose is tweaked: `[B, D, V, H, W, C]` in [0, 1].
 
         result[b, d, v] = decode(pose[b] + values[v] * e[dimensions[d]])
@@ -76,8 +77,8 @@ def coefficients(model, images, num_iterations=None):
       O: class capsules.
 
     About 140 KB for each image of a 28x28 model with three iterations.
-    Errors: `ValueError` for a model without a layer `class_capsules`, for images of another shape than the model's,
-    and for `num_iterations` below one.
+    Errors: `ValueError` for a model without a layer `class_capsules`, for images of another shape than the
+    model's, and for `num_iterations` below one.
     """
     images = _checked(model, images)
     layer = _layer(model, "class_capsules", "a model with class capsules")
@@ -100,8 +101,8 @@ def coefficient_entropy(coefficients):
       c_ij: `coefficients[..., I, O]`, not negative.
       entropy_i: from 0 (all to one parent) to ln O (the same to every parent).
 
-    Dividing by the sum changes nothing where a child's coefficients sum to one; under leaky routing it leaves out
-    what the child sends nowhere. A child that sends nothing has entropy 0.
+    Dividing by the sum changes nothing where a child's coefficients sum to one; under leaky routing it leaves
+    out what the child sends nowhere. A child that sends nothing has entropy 0.
     """
     coefficients = np.asarray(coefficients, dtype="float64")
     total = coefficients.sum(axis=-1, keepdims=True)
@@ -148,8 +149,8 @@ def draw_reconstructions(images, reconstructions):
     return figure
 
 
-def draw_perturbations(perturbed, values=np.linspace(-0.25, 0.25, 11), dimensions=None):
-    """A figure with one panel per image: a row for each dimension of the pose, a column for each value added to it.
+def draw_perturbations(perturbed, values=TWEAKS, dimensions=None):
+    """A figure with one panel per image: a row for each dimension of the pose, a column for each value added.
 
     where:
       perturbed: `[B, D, V, H, W, C]`, what `perturbations` returns.
@@ -179,8 +180,8 @@ def draw_coefficients(coefficients, types, class_names=None):
     """A figure with one heat map per iteration: mean coefficient from each type of child to each class.
 
     where:
-      coefficients: `[T, B, I, O]`, what the function `coefficients` returns. Images of one class show most: over all
-        classes the mean is nearly uniform.
+      coefficients: `[T, B, I, O]`, what the function `coefficients` returns. Images of one class show most:
+        over all classes the mean is nearly uniform.
       types: number of types of children, 32 in the paper's network.
       class_names: the O names; None numbers the classes.
 
@@ -201,22 +202,26 @@ def draw_coefficients(coefficients, types, class_names=None):
 
 
 def draw_predictions(images, scores, class_names, poses=None, reconstructions=None):
-    """A figure with one row per image: the image, its reconstruction, its scores as bars, its poses as a heat map.
+    """A figure with one row per image: the image, its reconstruction, scores as bars and poses as colours.
 
     where:
       images: `[B, H, W, C]` in [0, 1].
       scores: `[B, classes]` in [0, 1]; the highest is marked.
       class_names: one per class; None numbers the classes.
       poses: `[B, classes, D]` or `[B, classes, P, P]`, or None. Red above zero, blue below, white at zero.
-      reconstructions: `[B, H, W, C]` in [0, 1], or None.
+      reconstructions: `[B, H, W, C]` in [0, 1], or `[B, N, H, W, C]`, or None.
 
-    Errors: `ValueError` for another number of names than classes and where the arrays differ in number of images.
+    Errors: `ValueError` for another number of names than classes and where the arrays differ in number of
+    images.
     """
     scores = np.asarray(scores)
     names = _names(class_names, scores.shape[-1])
-    columns = {"image": (images, _show_image), "reconstruction": (reconstructions, _show_image)}
-    columns["scores"] = (scores, lambda axes, row: _show_scores(axes, row, names))
-    columns["poses"] = (poses, lambda axes, row: _show_poses(axes, row, names, np.abs(poses).max()))
+    columns = {
+        "image": (images, _show_image),
+        "reconstruction": (reconstructions, _show_image),
+        "scores": (scores, lambda axes, row: _show_scores(axes, row, names)),
+        "poses": (poses, lambda axes, row: _show_poses(axes, row, names, np.abs(poses).max())),
+    }
     columns = {title: column for title, column in columns.items() if column[0] is not None}
     lengths = {title: len(array) for title, (array, _) in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -232,7 +237,7 @@ def draw_predictions(images, scores, class_names, poses=None, reconstructions=No
 
 def _checked(model, images):
     images = np.asarray(images, dtype="float32")
-    expected = tuple(model.input.shape[1:])
+    expected = tuple(model.input_shape[1:])
     if images.shape[1:] != expected or not len(images):
         raise ValueError(
             f"images must be [B, {', '.join(map(str, expected))}]. Received shape: {images.shape}"
@@ -272,8 +277,11 @@ def _montage(grid):
 
 
 def _show_image(axes, image):
-    """Three channels as colours, any other number side by side in grey (two are a stereo pair)."""
-    image = np.clip(image, 0, 1)
+    """Three channels as colours, any other number side by side in grey (two are a stereo pair).
+
+    Of `[N, H, W, C]` all N are shown in a row.
+    """
+    image = np.clip(image if image.ndim == 3 else _montage(image[None]), 0, 1)
     if image.shape[-1] != 3:
         image = np.concatenate(list(np.moveaxis(image, -1, 0)), axis=1)
     axes.imshow(image, vmin=0, vmax=1, cmap="gray")

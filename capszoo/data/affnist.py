@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from capszoo.config import section
+from capszoo.data.dataset import DataSet
 from capszoo.data.sources import DataNotFound, data_folder
 from capszoo.data.split import ArraySplit, Split
 
@@ -17,7 +18,7 @@ TRANSFORMS = {"transformed": 32, "centred": 1}
 
 @section("data", "affnist")
 @dataclasses.dataclass(frozen=True)
-class Affnist:
+class Affnist(DataSet):
     """affNIST as published, in the order of its files, without augmentation.
 
     Below `CAPSZOO_DATA_DIR`/affnist/, `transformed/` holds `test.mat` or the folder `test_batches/` with
@@ -40,7 +41,6 @@ class Affnist:
     version: Literal["transformed", "centred"] = "transformed"
 
     num_classes = 10
-    labels_per_image = 1
     class_names = tuple("0123456789")
     image_shape = (40, 40, 1)
 

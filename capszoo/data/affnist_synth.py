@@ -9,6 +9,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.augment import affine, rotations
+from capszoo.data.dataset import DataSet
 from capszoo.data.mnist import require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
@@ -22,7 +23,7 @@ DRAWS = 6
 
 @section("data", "affnist_synth")
 @dataclasses.dataclass(frozen=True)
-class AffnistSynth:
+class AffnistSynth(DataSet):
     """MNIST digits under random affine maps on a 40x40 canvas.
 
     image(A p + t) = digit(p), bilinear, with A = R(rotation) [[1, 0], [shear, 1]] diag(vertical, horizontal)
@@ -51,7 +52,6 @@ class AffnistSynth:
     seed: int = 0
 
     num_classes = 10
-    labels_per_image = 1
     class_names = tuple("0123456789")
     image_shape = (CANVAS, CANVAS, 1)
 

@@ -3,13 +3,14 @@
 import dataclasses
 
 from capszoo.config import section
+from capszoo.data.dataset import DataSet
 from capszoo.data.mnist import open_shifted, require_natural
 from capszoo.data.split import Split
 
 
 @section("data", "fashion_mnist")
 @dataclasses.dataclass(frozen=True)
-class FashionMnist:
+class FashionMnist(DataSet):
     """Fashion-MNIST, padded and shifted as `Mnist` is.
 
     where:
@@ -26,7 +27,6 @@ class FashionMnist:
     shift: int = 2
 
     num_classes = 10
-    labels_per_image = 1
     class_names = (
         *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
         *("sandal", "shirt", "sneaker", "bag", "ankle boot"),

@@ -5,13 +5,14 @@ import functools
 
 from capszoo.config import section
 from capszoo.data.augment import place, shift
+from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
 from capszoo.data.split import ArraySplit, Split
 
 
 @section("data", "mnist")
 @dataclasses.dataclass(frozen=True)
-class Mnist:
+class Mnist(DataSet):
     """MNIST, padded and shifted as the capsule papers do.
 
     where:
@@ -30,7 +31,6 @@ class Mnist:
     shift: int = 2
 
     num_classes = 10
-    labels_per_image = 1
     class_names = tuple("0123456789")
 
     def __post_init__(self):

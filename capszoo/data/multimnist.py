@@ -6,6 +6,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.augment import place, translate
+from capszoo.data.dataset import DataSet
 from capszoo.data.mnist import require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
@@ -15,7 +16,7 @@ PAD = 4
 
 @section("data", "multimnist")
 @dataclasses.dataclass(frozen=True)
-class MultiMnist:
+class MultiMnist(DataSet):
     """Pairs of MNIST digits, made when they are asked for.
 
     image = min(255, T(first) + T'(second)) / 255

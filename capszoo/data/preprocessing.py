@@ -57,7 +57,7 @@ def _sides(value, name):
     """`(height, width)` of a side or a pair; None stays None."""
     if value is None:
         return None
-    sides = (value, value) if isinstance(value, int) else tuple(value)
+    sides = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
         raise ValueError(f"{name} must be a side or (height, width), each at least 1. Received: {value!r}")
     return sides

@@ -6,6 +6,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.augment import rotate
+from capszoo.data.dataset import DataSet
 from capszoo.data.mnist import require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
@@ -13,7 +14,7 @@ from capszoo.data.split import RenderedSplit, Split, to_unit
 
 @section("data", "rotated_mnist")
 @dataclasses.dataclass(frozen=True)
-class RotatedMnist:
+class RotatedMnist(DataSet):
     """MNIST turned counter-clockwise by angles uniform in [-`max_angle`, `max_angle`) degrees, bilinearly.
 
     Training images get a new angle each time; a validation or test image has the same angle for ever, a pure
@@ -34,7 +35,6 @@ class RotatedMnist:
     seed: int = 0
 
     num_classes = 10
-    labels_per_image = 1
     class_names = tuple("0123456789")
     image_shape = (28, 28, 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.sources import DataNotFound, tfds_folders
-from capszoo.data.split import ArraySplit, Split, to_unit
+from capszoo.data.split import ArraySplit, Split
 
 CLASS_NAMES = ("four-legged animals", "human figures", "airplanes", "trucks", "cars")
 TRAIN_INSTANCES = (4, 6, 7, 8, 9)
@@ -95,7 +95,7 @@ class Smallnorb:
         for name, codes in VIEWS[self.views].items():
             keep &= np.isin(factors[name], codes)
         factors = {name: codes[keep] for name, codes in factors.items()}
-        return PairSplit(images[keep], factors.pop("category"), factors, self)
+        return PairSplit(images[keep], factors.pop("category"), factors, self, augmented=split == "train")
 
 
 @section("data", "synthnorb")
@@ -107,13 +107,13 @@ class Synthnorb(Smallnorb):
 class PairSplit(ArraySplit):
     """Resized stereo pairs uint8 [N, size, size, 2] that are augmented, cropped and standardised batch by batch."""
 
-    def __init__(self, images, labels, factors, options: Smallnorb):
+    def __init__(self, images, labels, factors, options: Smallnorb, augmented: bool):
         super().__init__(images, labels, factors)
-        self.options = options
+        self.options, self.augmented = options, augmented
 
     def batch(self, indices, rng=None):
         batch, options = super().batch(indices), self.options
-        images = batch["images"]
+        images, rng = batch["images"], rng if self.augmented else None
         if rng is not None:
             images = jitter(images, rng, options.brightness / 255, options.contrast)
         images = crop(images, options.crop, rng)
@@ -184,10 +184,10 @@ def read_pairs(
     24,300 pairs of 96 x 96 would take 448 MB.
     Errors: `DataNotFound` where none of `folders` has a copy.
     """
-    prepared = sorted(
-        path.parent for folder in folders for path in (folder / name).glob("*/dataset_info.json")
-    )
-    if not prepared:
+    # TFDS writes into a folder `incomplete...` first.
+    versions = [sorted((folder / name).glob("[0-9]*/dataset_info.json")) for folder in folders]
+    newest = next((found[-1].parent for found in versions if found), None)
+    if newest is None:
         raise DataNotFound(_not_found(name, folders))
     import tensorflow_datasets as tfds
 

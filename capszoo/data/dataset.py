@@ -1,0 +1,37 @@
+"""What every data set says of itself."""
+
+import abc
+
+from capszoo.data.split import Split
+
+
+class DataSet(abc.ABC):
+    """A data set and the options it is read with; a frozen dataclass registered in section `data` of a recipe.
+
+    where:
+      num_classes, class_names: how many classes there are, and their names in the order of the labels.
+      labels_per_image: classes in one image; labels are `[n]` for one, `[n, k]` for k.
+      image_shape: `(H, W, C)` of the images a model is given.
+      raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
+      preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
+    """
+
+    num_classes: int
+    class_names: tuple[str, ...]
+    labels_per_image = 1
+
+    @property
+    @abc.abstractmethod
+    def image_shape(self) -> tuple[int, int, int]: ...
+
+    @property
+    def raw_shape(self) -> tuple[int, int, int]:
+        return self.image_shape
+
+    @property
+    def preprocessing(self) -> dict:
+        return {}
+
+    @abc.abstractmethod
+    def open(self, split: str) -> Split:
+        """The split "train", "validation" or "test". Errors: `DataNotFound`; `ValueError` for another name."""

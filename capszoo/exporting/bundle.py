@@ -1,0 +1,190 @@
+"""Bundles: one folder per version of a model, complete or absent."""
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from capszoo.data.preprocessing import Preprocessing
+from capszoo.exporting.examples import drawn, write_examples
+from capszoo.exporting.isolation import run_alone
+from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, write_warmup
+from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
+
+
+def export(
+    model,
+    directory,
+    *,
+    name,
+    version=1,
+    stages=None,
+    class_names=None,
+    image_shape=None,
+    examples=None,
+) -> dict:
+    """Writes a model as a bundle that TensorFlow Serving, LiteRT and Python run without capszoo.
+
+        directory/<name>/<version>/
+          saved_model.pb, variables/                     signatures serving_default, predict_bytes, features
+          assets.extra/tf_serving_warmup_requests        a request per signature and batch size
+          assets.extra/labels.txt                        class names, a line each, where they are known
+          assets.extra/examples/                         pictures, and what the Keras model says of them
+          batching_params.pbtxt                          for --enable_per_model_batching_parameters
+          litert/<name>.float32.tflite, .float16.tflite  images -> scores, poses; operators of LiteRT only
+          export.json                                    what this function returns
+
+    where:
+      model: a `keras.Model` of one input whose output has `scores` and `poses`. Its `preset` and
+        `preprocess`, which `capszoo.load` sets, give the defaults below.
+      version: an integer of at least 1; a server takes the highest.
+      stages: names of the layers that `features` answers with; by default the architecture's.
+      class_names: a name per class; by default the data set's, if there are as many.
+      image_shape: `(H, W, C)` of raw images; by default the model's input. Needed where `model.preprocess`
+        changes it.
+      examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default four of drawn
+        blobs.
+
+    Everything is written under a hidden temporary name, reloaded in a process without capszoo, compared, and
+    only then renamed; see `verify`.
+    Returns, as JSON has it: `name`, `version`, `image_shape`, `class_names`, `stages`, `examples`,
+    `deviations` (the largest absolute ones by artefact and output), `files` (SHA-256 and bytes), `libraries`.
+    Errors: `FileExistsError` for a version that exists, naming the next free one; `ValueError` for
+    arguments and models that cannot be exported; `IntegrityError` for an artefact that does not say what the
+    model says.
+    """
+    target = Path(directory) / _checked_name(name) / str(_checked_version(version))
+    _refuse_existing(target)
+    _check_model(model)
+    preset = getattr(model, "preset", None)
+    preprocess = getattr(model, "preprocess", None) or Preprocessing()
+    image_shape = _image_shape(model, preprocess, image_shape)
+    stages = _stages(model, preset, stages)
+    class_names = _class_names(model, preset, class_names)
+    images = drawn(image_shape) if examples is None else _checked_examples(examples, image_shape)
+
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}.{version}.") as folder:
+        bundle = Path(folder) / "bundle"
+        _write_artefacts(bundle, name, model, Signatures(model, preprocess, image_shape, stages), images)
+        if class_names:
+            (bundle / "assets.extra" / "labels.txt").write_text("".join(f"{c}\n" for c in class_names))
+        measured = measure(bundle)
+        require_agreement(bundle, measured["deviations"])
+        report = {
+            "name": name,
+            "version": version,
+            "image_shape": list(image_shape),
+            "class_names": class_names,
+            "stages": list(stages),
+            "examples": {"count": len(images), "source": "drawn" if examples is None else "given"},
+            "deviations": measured["deviations"],
+            "files": listing(bundle),
+            "libraries": {"keras": keras.__version__, **measured["libraries"]},
+        }
+        (bundle / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+        target.parent.mkdir(exist_ok=True)
+        # Another export may have been faster; renaming refuses a folder that is not empty.
+        _refuse_existing(target)
+        os.rename(bundle, target)
+    return report
+
+
+def _write_artefacts(bundle, name, model, signatures, images):
+    """All files of the bundle but labels and report."""
+    signatures.write(bundle)
+    write_examples(bundle, images, model, signatures)
+    write_warmup(bundle / "assets.extra" / "tf_serving_warmup_requests", name, signatures.image_shape)
+    (bundle / "batching_params.pbtxt").write_text(BATCHING_PARAMETERS)
+    unchecked = bundle.with_name("unchecked")
+    signatures.write_unchecked(unchecked)
+    (bundle / "litert").mkdir()
+    files = [bundle / "litert" / f"{name}.{numbers}.tflite" for numbers in ("float32", "float16")]
+    run_alone("convert_script.py", unchecked, *files)
+
+
+def _checked_name(name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
+        raise ValueError(
+            f"name must be letters, digits, '_', '-' and '.', a letter first. Received: {name!r}"
+        )
+    return name
+
+
+def _checked_version(version):
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"version must be an integer of at least 1. Received: {version!r}")
+    return version
+
+
+def _refuse_existing(target):
+    if target.exists():
+        taken = [int(path.name) for path in target.parent.iterdir() if path.name.isdecimal()]
+        raise FileExistsError(
+            f"version {target.name} of {target.parent.name!r} exists and is never overwritten: {target}. "
+            f"The next free version is {max(taken) + 1}."
+        )
+
+
+def _check_model(model):
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(f"exporting needs KERAS_BACKEND=tensorflow. Received: {keras.backend.backend()}")
+    shapes = [tuple(tensor.shape) for tensor in model.inputs]
+    if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):
+        raise ValueError(f"a model of one input [B, H, W, 1 to 3 channels] is needed. Received: {shapes}")
+    if not isinstance(model.output, dict) or not {"scores", "poses"} <= set(model.output):
+        raise ValueError(f"a model with outputs 'scores' and 'poses' is needed. Received: {model.output}")
+    half = sorted({layer.compute_dtype for layer in model.layers} - {"float32"})
+    if half:
+        raise ValueError(f"a model of the dtype policy 'float32' is needed. Received layers in: {half}")
+
+
+def _image_shape(model, preprocess, image_shape):
+    """Shape `(H, W, C)` of raw images, which `preprocess` turns into what the model takes."""
+    if image_shape is None:
+        if preprocess.resize or preprocess.crop:
+            raise ValueError("image_shape of raw images is needed: this model's preprocessing changes it.")
+        image_shape = model.input_shape[1:]
+    image_shape = tuple(image_shape)
+    made = preprocess(keras.KerasTensor((None, *image_shape))).shape[1:]
+    if tuple(made) != tuple(model.input_shape[1:]):
+        raise ValueError(
+            f"preprocessing must make images of {tuple(model.input_shape[1:])}. "
+            f"Received image_shape {image_shape}, of which it makes {tuple(made)}"
+        )
+    return image_shape
+
+
+def _stages(model, preset, stages):
+    if stages is None and preset is None:
+        raise ValueError("stages is needed for a model without a preset: names of layers.")
+    stages = tuple(preset.recipe.model.stages if stages is None else stages)
+    names = [layer.name for layer in model.layers]
+    unknown = sorted(set(stages) - set(names))
+    if unknown or not stages:
+        raise ValueError(f"stages must be names of layers, of {names}. Received: {unknown or stages}")
+    return stages
+
+
+def _class_names(model, preset, class_names):
+    count = model.output["scores"].shape[-1]
+    if class_names is None:
+        names = [] if preset is None else [str(name) for name in preset.recipe.data.class_names]
+        # A new head has classes that the data set cannot name.
+        return names if len(names) == count else None
+    if len(class_names) != count:
+        raise ValueError(f"{count} class names are needed. Received: {list(class_names)}")
+    return [str(name) for name in class_names]
+
+
+def _checked_examples(examples, image_shape):
+    images = np.asarray(examples, "float32")
+    if images.shape[1:] != image_shape or not len(images):
+        raise ValueError(f"examples must be images of {image_shape}, one or more. Received: {images.shape}")
+    if not (images.min() >= 0.0 and images.max() <= 1.0):
+        raise ValueError(f"examples must be in [0, 1]. Received: {images.min()} to {images.max()}")
+    return images

@@ -1,0 +1,41 @@
+"""The pictures on which a bundle is compared with its model."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from capszoo.exporting.verification import EXAMPLES
+
+
+def drawn(image_shape, count=4):
+    """`count` pictures of soft blobs `[count, H, W, C]` in [0, 1], always the same."""
+    coarse = np.random.default_rng(0).random((count, 5, 5, image_shape[-1]), dtype="float32")
+    smooth = tf.image.resize(coarse, image_shape[:2], method="bicubic").numpy()
+    return np.clip(4.0 * smooth - 1.5, 0.0, 1.0)
+
+
+def write_examples(bundle, images, model, signatures):
+    """Writes the pictures as arrays and as PNG, with what the Keras model says of them.
+
+    The features of the first picture only: they are large. Pixels are rounded to 8 bits first, so that a
+    PNG holds exactly the same picture.
+    """
+    levels = np.round(np.asarray(images, "float32") * 255.0).astype("uint8")
+    images = levels / np.float32(255.0)
+    path = bundle / EXAMPLES
+    path.parent.mkdir(parents=True)
+    for index, picture in enumerate(levels):
+        # A stereo pair lies side by side: [H, W, 2] -> [H, 2 W, 1].
+        sheet = np.concatenate(np.split(picture, 2, axis=-1), axis=1) if picture.shape[-1] == 2 else picture
+        path.with_name(f"{index}.png").write_bytes(tf.io.encode_png(sheet).numpy())
+    # An accelerator's arithmetic is coarser than what the comparison resolves.
+    with tf.device("CPU:0"):
+        inputs = signatures.preprocess(keras.ops.convert_to_tensor(images))
+        outputs = model(inputs, training=False)
+        features = signatures.observer(inputs[:1], training=False)
+    np.savez_compressed(
+        path,
+        images=images,
+        **{key: np.asarray(outputs[key]) for key in ("scores", "poses")},
+        **{f"features/{key}": np.asarray(value) for key, value in features.items()},
+    )

@@ -1,0 +1,176 @@
+"""SavedModels with the signatures of the zoo, and the requests that warm a server up."""
+
+import keras
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+# The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
+# batching_parameters.txt lists the same.
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+
+BATCHING_PARAMETERS = """\
+max_batch_size { value: 32 }
+batch_timeout_micros { value: 1000 }
+max_enqueued_batches { value: 16 }
+""" + "".join(f"allowed_batch_sizes: {size}\n" for size in BATCH_SIZES)
+
+# A client's own resizing may round a little beyond white.
+_SLACK = 1e-3
+
+
+class Signatures:
+    """The functions that a bundle offers, of a model whose output has `scores` and `poses`.
+
+        serving_default   images      -> scores, poses
+        predict_bytes     image_bytes -> scores, poses
+        features          images      -> every named stage
+
+    where:
+      images: float32 `[B, H, W, C]` in [0, 1], any B from 1; `preprocess` is inside.
+      image_bytes: B strings, each a PNG or JPEG; see `decoded`.
+      stages: names of layers whose outputs are the features; one with several outputs gives `<stage>_<part>`.
+
+    Only the weights that these outputs need are written: a decoder stays behind.
+    Errors when served: `InvalidArgumentError` for no image, for images of another shape, for values outside
+    [0, 1] or NaN, and for bytes that are no picture. A server that merges requests fails the whole batch.
+    """
+
+    def __init__(self, model, preprocess, image_shape, stages):
+        self.preprocess = preprocess
+        self.image_shape = tuple(image_shape)
+        self.predictor = keras.Model(model.input, {key: model.output[key] for key in ("scores", "poses")})
+        self.observer = keras.Model(model.input, _stage_outputs(model, stages))
+
+    def predict(self, images):
+        """Scores and poses, without checks: what LiteRT gets, whose interpreter has none to offer."""
+        return _float32(self.predictor(self.preprocess(images), training=False))
+
+    def serving_default(self, images):
+        """Scores and poses of raw images."""
+        return self.predict(checked(images, self.image_shape))
+
+    def predict_bytes(self, image_bytes):
+        """Scores and poses of encoded pictures."""
+        return self.predict(decoded(image_bytes, self.image_shape))
+
+    def features(self, images):
+        """Outputs of every named stage, of raw images."""
+        images = self.preprocess(checked(images, self.image_shape))
+        return _float32(self.observer(images, training=False))
+
+    def write(self, path):
+        """Writes the SavedModel with all signatures."""
+        images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
+        image_bytes = [tf.TensorSpec((None,), tf.string, name="image_bytes")]
+        archive = keras.export.ExportArchive()
+        archive.add_endpoint("serving_default", self.serving_default, images)
+        archive.add_endpoint("predict_bytes", self.predict_bytes, image_bytes)
+        archive.add_endpoint("features", self.features, images)
+        archive.write_out(str(path), verbose=False)
+
+    def write_unchecked(self, path):
+        """Writes a SavedModel of `predict` alone, for the converter."""
+        images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
+        archive = keras.export.ExportArchive()
+        archive.add_endpoint("serving_default", self.predict, images)
+        archive.write_out(str(path), verbose=False)
+
+
+def checked(images, image_shape):
+    """`images`, unless their shape or values are not what the signature promises.
+
+    Errors: `InvalidArgumentError`, naming what was expected and what was received.
+    """
+    # A server feeds what it is sent, of whatever shape; some would pass the reshapes as another batch.
+    images = _not_empty(tf.ensure_shape(images, (None, *image_shape)))
+    received = [tf.reduce_min(images), "to", tf.reduce_max(images)]
+    # NaN is neither above nor below.
+    valid = tf.reduce_all((images >= -_SLACK) & (images <= 1.0 + _SLACK))
+    tf.debugging.Assert(valid, ["images must be numbers in [0, 1], none of them NaN. Received:", *received])
+    return images
+
+
+def decoded(image_bytes, image_shape):
+    """Pictures `[B, H, W, C]` in [0, 1] of B encoded strings: PNG or JPEG, 8 or 16 bits, grey or colour.
+
+    where:
+      image_shape: `(H, W, C)`. C = 1 is grey (colour becomes ITU-R 601 luma), 3 is colour (grey becomes three
+        equal channels), 2 is a stereo pair, given as one grey picture with the left camera's view in its left
+        half.
+
+    A picture of another size is scaled to `H x W` (bilinear, anti-aliased), whatever its aspect ratio;
+    transparency shows black beneath; the orientation in EXIF is not looked at.
+    Errors: `InvalidArgumentError` for bytes that are not a whole picture.
+    """
+    height, width, channels = image_shape
+    views = 2 if channels == 2 else 1
+
+    def picture(contents):
+        pixels = tf.io.decode_image(contents, dtype=tf.float32, expand_animations=False)
+        pixels = _opaque(pixels)
+        if channels != 3:
+            pixels = tf.reduce_sum(pixels * (0.299, 0.587, 0.114), axis=-1, keepdims=True)
+        pixels = tf.image.resize(pixels, (height, views * width), antialias=True)
+        # The kernel's weights sum to one only up to rounding.
+        pixels = tf.clip_by_value(pixels, 0.0, 1.0)
+        return tf.ensure_shape(tf.concat(tf.split(pixels, views, axis=1), axis=-1), image_shape)
+
+    # Decoders run on CPUs only.
+    with tf.device("CPU:0"):
+        return tf.map_fn(
+            picture, _not_empty(image_bytes), fn_output_signature=tf.TensorSpec(image_shape, tf.float32)
+        )
+
+
+def _not_empty(batch):
+    tf.debugging.assert_positive(tf.shape(batch)[0], "a batch of at least one image is needed")
+    return batch
+
+
+def _opaque(pixels):
+    """Colours `[h, w, 3]` over black of grey, grey + alpha, RGB or RGBA pixels `[h, w, 1..4]`."""
+    shape = tf.shape(pixels)
+    colours = shape[2] - tf.cast(shape[2] % 2 == 0, tf.int32)
+    alpha = tf.where(shape[2] % 2 == 0, pixels[..., -1:], 1.0)
+    return tf.broadcast_to(pixels[..., :colours] * alpha, (shape[0], shape[1], 3))
+
+
+def write_warmup(path, name, image_shape):
+    """Writes one request per signature and batch size, which a server replays before it takes traffic.
+
+    A TFRecord file of `PredictionLog`; the pictures are plain grey, and a request is a few kilobytes at most.
+    """
+    _, _, channels = image_shape
+    grey = tf.fill((8, 8, 3 if channels == 3 else 1), tf.constant(128, tf.uint8))
+    picture = tf.io.encode_png(grey).numpy()
+    with tf.io.TFRecordWriter(str(path)) as records:
+        for size in BATCH_SIZES:
+            # One value stands for all elements of the tensor.
+            images = tf.compat.v1.make_tensor_proto(0.5, tf.float32, (size, *image_shape))
+            image_bytes = tf.compat.v1.make_tensor_proto([picture] * size, tf.string)
+            records.write(_request(name, "serving_default", images=images))
+            records.write(_request(name, "features", images=images))
+            records.write(_request(name, "predict_bytes", image_bytes=image_bytes))
+
+
+def _request(name, signature, **inputs):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    for key, tensor in inputs.items():
+        request.inputs[key].CopyFrom(tensor)
+    log = prediction_log_pb2.PredictLog(request=request)
+    return prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString()
+
+
+def _stage_outputs(model, stages):
+    """The named layers' outputs, by stage, or by `<stage>_<part>` where a layer has several."""
+    outputs = {}
+    for stage in stages:
+        for path, tensor in keras.tree.flatten_with_path(model.get_layer(stage).output):
+            outputs["_".join(map(str, (stage, *path)))] = tensor
+    return outputs
+
+
+def _float32(outputs):
+    return {key: tf.cast(tensor, tf.float32) for key, tensor in outputs.items()}

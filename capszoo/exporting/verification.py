@@ -1,0 +1,86 @@
+"""The proof that a bundle says what its model said."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from capszoo.exporting.isolation import run_alone
+from capszoo.integrity import IntegrityError, sha256_of, verify_file
+
+EXAMPLES = "assets.extra/examples/examples.npz"
+REPORT = "export.json"
+
+# Largest deviation from the Keras model, as a share of the output's largest value or of one, if that is more.
+TOLERANCE = 1e-5
+# Rounding a weight to float16 changes it by up to 2^-11. If all roundings of a layer agreed, two convolutions
+# would be off by 2 such steps, the primary squash could double that, votes add 1, and the second squash
+# doubles again: 10. That routing answers to what it sees is not counted; in practice most roundings cancel.
+FLOAT16_TOLERANCE = 10 * 2.0**-11
+
+
+def verify(bundle) -> dict:
+    """Reloads a bundle in a process without capszoo and compares every artefact with the stored outputs.
+
+    where:
+      bundle: the folder of one version, `directory/<name>/<version>`.
+
+    Returns the largest absolute deviations, e.g. {"serving_default": {"scores": 1e-8, "poses": 1e-8}, ...}.
+    Every example counts twice, alone and in a batch. Allowed is 1e-5, for float16 weights 4.9e-3, times the
+    output's largest value where that is above one.
+    Errors: `FileNotFoundError` for a folder that is no bundle; `IntegrityError` for a file that is missing,
+    altered or not listed, and for an artefact that deviates too far; `RuntimeError` for one that fails.
+    """
+    bundle = Path(bundle)
+    if not (bundle / REPORT).is_file():
+        raise FileNotFoundError(
+            f"{bundle} is no bundle: expected a version folder with {REPORT}, as `capszoo export` writes it."
+        )
+    _verify_files(bundle, json.loads((bundle / REPORT).read_text())["files"])
+    deviations = measure(bundle)["deviations"]
+    require_agreement(bundle, deviations)
+    return deviations
+
+
+def listing(bundle) -> dict:
+    """SHA-256 and size in bytes of every file of the bundle but the report, by path."""
+    paths = sorted(path for path in bundle.rglob("*") if path.is_file())
+    return {
+        path.relative_to(bundle).as_posix(): {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+        for path in paths
+        if path != bundle / REPORT
+    }
+
+
+def measure(bundle) -> dict:
+    """`{"deviations": ..., "libraries": ...}` as a process without capszoo finds them."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        run_alone("reload_script.py", bundle, report)
+        return json.loads(report.read_text())
+
+
+def require_agreement(bundle, deviations):
+    """Errors: `IntegrityError` naming the artefact and output that deviate further than allowed."""
+    with np.load(bundle / EXAMPLES, allow_pickle=False) as stored:
+        largest = {key.removeprefix("features/"): float(np.abs(stored[key]).max()) for key in stored}
+    for artefact, outputs in deviations.items():
+        tolerance = FLOAT16_TOLERANCE if artefact == "litert-float16" else TOLERANCE
+        for output, deviation in outputs.items():
+            allowed = tolerance * max(1.0, largest[output])
+            # Written so that NaN fails.
+            if not deviation <= allowed:
+                raise IntegrityError(
+                    f"{artefact} of {bundle}: {output} deviate by {deviation:.2g} from the Keras model; "
+                    f"at most {allowed:.2g} is allowed."
+                )
+
+
+def _verify_files(bundle, expected):
+    present = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()} - {REPORT}
+    for name in sorted(present ^ set(expected)):
+        state = "is missing" if name in expected else f"is not listed in {REPORT}"
+        raise IntegrityError(f"{bundle}: {name} {state}")
+    for name, file in expected.items():
+        verify_file(bundle / name, file["sha256"], file["bytes"])

@@ -1,0 +1,44 @@
+"""Scores of pictures over TensorFlow Serving's REST; only the standard library.
+
+python predict_rest.py picture.png ... [--url http://localhost:8501/v1/models/dynamic_mnist]
+"""
+
+import argparse
+import base64
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+
+def predict(url, pictures, timeout=10.0):
+    """`[{"scores": [classes], "poses": [classes][...]}, ...]`, one per encoded picture.
+
+    Errors: `RuntimeError` with the server's own words where it refuses the request.
+    """
+    instances = [{"b64": base64.b64encode(picture).decode()} for picture in pictures]
+    body = json.dumps({"signature_name": "predict_bytes", "instances": instances}).encode()
+    request = urllib.request.Request(f"{url}:predict", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return json.load(response)["predictions"]
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"the server answered {error.code}: {error.read().decode()}") from error
+
+
+def main():
+    """Prints the most active class of each picture and its score."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pictures", nargs="+", type=Path)
+    parser.add_argument("--url", default="http://localhost:8501/v1/models/dynamic_mnist")
+    options = parser.parse_args()
+    answers = predict(options.url, [path.read_bytes() for path in options.pictures])
+    for path, answer in zip(options.pictures, answers, strict=True):
+        score = max(answer["scores"])
+        print(f"{path}: class {answer['scores'].index(score)}, score {score:.3f}")
+
+
+if __name__ == "__main__":
+    main()

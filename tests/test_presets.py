@@ -1,0 +1,303 @@
+"""A preset is a recipe, weights that are exactly what was published, and a card that says what was measured."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tiny import RECIPE, write_mnist
+
+import capszoo
+from capszoo import presets, recipes, tables
+from capszoo.card import read_card
+from capszoo.config import ConfigError
+from capszoo.integrity import IntegrityError
+from capszoo.protocols import evaluate
+from capszoo.publishing import publish
+from capszoo.training import train
+from capszoo.weight_files import WeightsError, read_arrays, write_arrays
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A zoo of three recipes, one of them trained and published; gives its folders."""
+    root = tmp_path_factory.mktemp("zoo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
+        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
+        patch.setenv("CAPSZOO_HOME", str(root / "home"))
+        patch.delenv("CAPSZOO_RELEASE_URL", raising=False)
+        (root / "configs").mkdir()
+        for name in ("tiny_mnist", "tiny_mnist10", "tiny_mnist9"):
+            (root / "configs" / f"{name}.yaml").write_text(RECIPE, encoding="utf-8")
+        patch.setattr(recipes, "folder", lambda: root / "configs")
+        patch.setattr(presets, "weights_folder", lambda: root / "weights")
+        recipe = recipes.read_recipe("tiny_mnist")
+        train(recipe, root / "run")
+        publish(recipe, root / "run", root / "weights")
+        yield root
+
+
+@pytest.fixture
+def zoo(published, tmp_path, monkeypatch):
+    """The published zoo with a copy of the weights that a test may damage; gives the folder of the preset."""
+    shutil.copytree(published / "weights", tmp_path / "weights")
+    monkeypatch.setattr(presets, "weights_folder", lambda: tmp_path / "weights")
+    monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
+    return tmp_path / "weights" / "tiny_mnist"
+
+
+def test_load_gives_the_published_model(zoo):
+    model = capszoo.load("tiny_mnist")
+    check, _ = read_arrays(zoo / "check.safetensors")
+    outputs = model.predict(check["images"], verbose=0)
+    np.testing.assert_allclose(outputs["scores"], check["scores"], atol=1e-5)
+    assert model.preset.name == "tiny_mnist"
+    assert model.preset.recipe.data.class_names[3] == "3"
+    np.testing.assert_array_equal(np.asarray(model.preprocess(check["images"])), check["images"])
+
+
+def test_evaluate_reproduces_the_card_to_the_digit(zoo):
+    model = capszoo.load("tiny_mnist")
+    card = read_card(zoo / "card.json")
+    again = evaluate(model, model.preset.recipe, "test_error")
+    (metric,) = card.metrics
+    assert (again.value, again.wrong, again.n, again.fingerprint) == (
+        metric.value,
+        metric.wrong,
+        metric.n,
+        metric.fingerprint,
+    )
+    assert metric.n == 100
+    assert metric.paper == 0.0025
+    assert metric.interval[0] <= metric.value <= metric.interval[1]
+
+
+def test_weights_are_stored_in_half_precision_and_the_card_says_so(zoo):
+    arrays, _ = read_arrays(zoo / "weights.safetensors")
+    assert {array.dtype for array in arrays.values()} == {np.dtype("float16")}
+    assert read_card(zoo / "card.json").files["weights.safetensors"].dtype == "float16"
+
+
+def test_a_flipped_bit_in_the_weights_is_an_error(zoo):
+    path = zoo / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="sha256"):
+        capszoo.load("tiny_mnist")
+
+
+def test_truncated_weights_are_an_error(zoo):
+    path = zoo / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="bytes expected"):
+        capszoo.load("tiny_mnist")
+
+
+def test_missing_weights_are_an_error_that_says_where_was_looked(zoo):
+    (zoo / "weights.safetensors").unlink()
+    with pytest.raises(presets.WeightsNotFound) as error:
+        capszoo.load("tiny_mnist")
+    assert str(zoo / "weights.safetensors") in str(error.value)
+    assert "CAPSZOO_RELEASE_URL" in str(error.value)
+
+
+def test_intact_weights_that_behave_differently_are_an_error(zoo):
+    """A card that is consistent with wrong weights does not make them right."""
+    path = zoo / "weights.safetensors"
+    arrays, metadata = read_arrays(path)
+    arrays["class_capsules/kernel"] = -arrays["class_capsules/kernel"]
+    write_arrays(path, arrays, metadata)
+    card = json.loads((zoo / "card.json").read_text())
+    from capszoo.integrity import sha256_of
+
+    card["files"]["weights.safetensors"]["sha256"] = sha256_of(path)
+    card["files"]["weights.safetensors"]["bytes"] = path.stat().st_size
+    (zoo / "card.json").write_text(json.dumps(card))
+    with pytest.raises(IntegrityError, match="differ by"):
+        capszoo.load("tiny_mnist")
+
+
+def test_the_cache_comes_before_the_package(zoo, tmp_path):
+    cached = tmp_path / "home" / "weights" / "tiny_mnist"
+    shutil.copytree(zoo, cached)
+    (zoo / "weights.safetensors").unlink()
+    assert presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors").parent == cached
+
+
+def test_weights_come_from_the_release_url_and_are_cached(zoo, tmp_path, monkeypatch):
+    release = tmp_path / "release" / "tiny_mnist"
+    release.mkdir(parents=True)
+    shutil.move(zoo / "weights.safetensors", release)
+    with _serve(tmp_path / "release") as url:
+        monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
+        path = presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
+    assert path == tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors"
+    assert presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors") == path
+
+
+def test_a_damaged_download_is_an_error_and_is_not_kept(zoo, tmp_path, monkeypatch):
+    release = tmp_path / "release" / "tiny_mnist"
+    release.mkdir(parents=True)
+    (release / "weights.safetensors").write_bytes(b"not it")
+    (zoo / "weights.safetensors").unlink()
+    with _serve(tmp_path / "release") as url:
+        monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
+        with pytest.raises(IntegrityError, match="not the published file"):
+            presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
+    assert not (tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors").exists()
+
+
+def _serve(folder):
+    import contextlib
+    import functools
+    import http.server
+    import threading
+
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+
+    @contextlib.contextmanager
+    def running():
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    return running()
+
+
+def test_a_new_number_of_classes_makes_a_new_head_and_keeps_the_rest(zoo):
+    model = capszoo.load("tiny_mnist", num_classes=7)
+    arrays, _ = read_arrays(zoo / "weights.safetensors")
+    assert model.output["scores"].shape == (None, 7)
+    for name in ("conv1/kernel", "primary_capsules/kernel", "decoder/pixels/kernel"):
+        (variable,) = (v for v in model.variables if v.path == name)
+        np.testing.assert_array_equal(np.asarray(variable), arrays[name].astype("float32"))
+
+
+def test_weights_of_another_shape_name_every_misfit(zoo, tmp_path):
+    arrays, metadata = read_arrays(zoo / "weights.safetensors")
+    arrays["conv1/bias"] = arrays["conv1/bias"][:-1]
+    arrays["conv7/bias"] = arrays.pop("primary_capsules/bias")
+    write_arrays(tmp_path / "other.safetensors", arrays, metadata)
+    with pytest.raises(WeightsError) as error:
+        capszoo.load("tiny_mnist", weights=tmp_path / "other.safetensors")
+    message = str(error.value)
+    assert "missing: primary_capsules/bias" in message
+    assert "not in the model: conv7/bias" in message
+    assert "conv1/bias: expected shape (16,). Received: (15,)" in message
+
+
+def test_weights_trained_on_other_data_warn(zoo):
+    card = json.loads((zoo / "card.json").read_text())
+    card["trained_on"] = "synthnorb"
+    (zoo / "card.json").write_text(json.dumps(card))
+    with pytest.warns(UserWarning, match="trained on synthnorb, not on mnist"):
+        capszoo.load("tiny_mnist")
+
+
+def test_a_preset_without_weights_says_how_to_train_it(zoo):
+    with pytest.raises(presets.WeightsNotFound, match="capszoo train tiny_mnist9"):
+        capszoo.load("tiny_mnist9")
+    assert capszoo.create("tiny_mnist9").output["scores"].shape == (None, 10)
+
+
+def test_an_unknown_preset_names_the_nearest_one(zoo):
+    with pytest.raises(ConfigError, match="did you mean 'tiny_mnist'"):
+        capszoo.load("tiny_mnst")
+
+
+def test_listing_is_in_natural_order(zoo):
+    assert capszoo.list_models() == ["tiny_mnist", "tiny_mnist9", "tiny_mnist10"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"pretrained": True}, ["tiny_mnist"]),
+        ({"pretrained": False}, ["tiny_mnist9", "tiny_mnist10"]),
+        ({"pattern": "*t9"}, ["tiny_mnist9"]),
+        ({"routing": "dynamic", "pretrained": True}, ["tiny_mnist"]),
+        ({"dataset": "mnist", "pattern": "*10"}, ["tiny_mnist10"]),
+        ({"trained_on": "mnist"}, ["tiny_mnist"]),
+        ({"licence": "Apache-2.0"}, ["tiny_mnist"]),
+        ({"max_parameters": 10}, []),
+        ({"max_parameters": 10_000_000}, ["tiny_mnist"]),
+    ],
+)
+def test_filters_select_presets(zoo, filters, expected):
+    assert capszoo.list_models(**filters) == expected
+
+
+def test_a_filter_value_that_nothing_has_names_the_nearest(zoo):
+    with pytest.raises(ConfigError, match="did you mean 'dynamic'"):
+        capszoo.list_models(routing="dynamik")
+
+
+def test_the_card_survives_its_file_and_is_rendered(zoo):
+    card = read_card(zoo / "card.json")
+    assert json.loads(card.to_json()) == json.loads((zoo / "card.json").read_text())
+    text = capszoo.describe("tiny_mnist")
+    assert text == (zoo / "README.md").read_text()
+    assert card.metrics[0].sentence() in text
+    assert "paper 0.25%" in text
+
+
+def test_a_card_with_an_unknown_key_is_refused(zoo):
+    card = json.loads((zoo / "card.json").read_text())
+    (zoo / "card.json").write_text(json.dumps(card | {"metrcs": []}))
+    with pytest.raises(ConfigError, match="did you mean 'metrics'"):
+        capszoo.describe("tiny_mnist")
+
+
+def test_a_failed_publication_leaves_the_old_one(zoo, published, monkeypatch):
+    before = (zoo / "card.json").read_bytes()
+    monkeypatch.setattr("capszoo.publishing.evaluate", _raise)
+    with pytest.raises(RuntimeError):
+        publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent)
+    assert (zoo / "card.json").read_bytes() == before
+    assert [path.name for path in zoo.parent.iterdir()] == ["tiny_mnist"]
+
+
+def _raise(*_, **__):
+    raise RuntimeError
+
+
+def test_the_table_shows_numbers_only_where_they_were_measured(zoo):
+    table = tables.preset_table([presets.get_preset(name) for name in capszoo.list_models()])
+    measured = list(table.columns[5].cells)
+    assert measured[0].startswith("test error")
+    assert measured[1:] == ["", ""]
+
+
+def test_the_wheel_brings_recipes_and_weights(tmp_path):
+    root = presets.Path(presets.__file__).parent.parent
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            tmp_path,
+            root,
+        ],
+        check=True,
+    )
+    import zipfile
+
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for recipe in (root / "zoo_configs").glob("*.yaml"):
+        assert f"capszoo/zoo_configs/{recipe.name}" in names
+    for path in (root / "capszoo" / "weights").rglob("*.*"):
+        assert path.relative_to(root).as_posix() in names
