@@ -47,11 +47,9 @@ def list_command(
         rows = {p.name: dataclasses.asdict(p.card) if p.card else None for p in found}
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from rich.console import Console
+    from capszoo.tables import preset_table, show
 
-    from capszoo.tables import preset_table
-
-    Console().print(preset_table(found))
+    show(preset_table(found))
 
 
 @app.command()
@@ -175,10 +173,8 @@ def export(
     weights: Weights = None,
 ):
     """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
-    from rich.console import Console
-
     import capszoo as zoo
-    from capszoo.tables import export_table
+    from capszoo.tables import export_table, show
 
     model = zoo.load(name, weights=weights)
     report = zoo.export(
@@ -186,7 +182,7 @@ def export(
     )
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
-    Console().print(export_table(report))
+    show(export_table(report))
 
 
 def main():

@@ -7,6 +7,7 @@ errors that name the key and the nearest valid one. Parsing never runs code from
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from pathlib import Path
@@ -57,7 +58,7 @@ def parse_section(kind: str, mapping, where: str | None = None):
     if not isinstance(mapping, dict) or "name" not in mapping:
         raise ConfigError(f"{where}: a mapping with the key 'name' is needed. Received: {mapping!r}")
     name = mapping["name"]
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ConfigError(f"{where}.name: unknown {kind} {name!r}{nearest(name, known)}")
     options = {key: value for key, value in mapping.items() if key != "name"}
     return parse(known[name], options, where)
@@ -151,7 +152,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise ConfigError(f"{node.start_mark.name}: the key {key!r} is given twice.")
+                mark = node.start_mark
+                raise ConfigError(
+                    f"{mark.name}: the key {key!r} is given twice in the mapping at line {mark.line + 1}."
+                )
         return super().construct_mapping(node, deep)
 
 
@@ -161,7 +165,7 @@ def read_yaml(path) -> dict:
     try:
         with path.open(encoding="utf-8") as file:
             data = yaml.load(file, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such recipe file.") from error
@@ -173,7 +177,8 @@ def read_yaml(path) -> dict:
 def apply_overrides(mapping: dict, overrides) -> dict:
     """A copy of `mapping` with `section.key=value` overrides laid over it; values are read as YAML.
 
-    Errors: `ConfigError` for an override without `=` or one that goes through something that is no mapping.
+    Errors: `ConfigError` for an override without `=`, one that goes through something that is no mapping, and a
+    value that is not valid YAML.
     """
     result = {key: dict(value) if isinstance(value, dict) else value for key, value in mapping.items()}
     for override in overrides:
@@ -184,7 +189,10 @@ def apply_overrides(mapping: dict, overrides) -> dict:
         target = result.setdefault(head, {})
         if not isinstance(target, dict):
             raise ConfigError(f"{head}: cannot be overridden by key. Received: {override!r}")
-        target[key] = yaml.safe_load(text)
+        try:
+            target[key] = yaml.load(text, Loader=_UniqueKeyLoader)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"not valid YAML: {error}. Received: {override!r}") from error
     return result
 
 
@@ -195,7 +203,7 @@ class TrainConfig:
     where:
       epochs: passes over the training split, >= 1.
       batch_size: images per step; the last incomplete batch of an epoch is left out.
-      seed: everything random follows from it: initial weights, order, augmentation.
+      seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: Adam with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)).
       gradient_clip: bound on the global gradient norm; None leaves gradients alone.
@@ -220,9 +228,17 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}: must be at least 1. Received: {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"train.seed: must be in [0, 2^32). Received: {self.seed}")
         for name in ("learning_rate", "decay_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"train.{name}: must be positive. Received: {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(
+                    f"train.{name}: must be positive and finite. Received: {getattr(self, name)}"
+                )
+        if not 0 <= self.minimum_learning_rate < math.inf:
+            raise ConfigError(
+                f"train.minimum_learning_rate: must be at least 0. Received: {self.minimum_learning_rate}"
+            )
         if self.gradient_clip is not None and not self.gradient_clip > 0:
             raise ConfigError(
                 f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"

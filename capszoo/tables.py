@@ -1,6 +1,14 @@
 """Tables for the terminal."""
 
+import sys
+
+from rich.console import Console
 from rich.table import Table
+
+
+def show(table):
+    """Prints a table: as wide as the terminal, and wide enough for every column where there is none."""
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def preset_table(presets) -> Table:
@@ -13,7 +21,7 @@ def preset_table(presets) -> Table:
     for preset in presets:
         card = preset.card
         if card is None:
-            table.add_row(preset.name, preset.routing, preset.dataset, "no weights", "", "", "")
+            table.add_row(preset.name, preset.routing, preset.dataset, "(no weights)", "", "", "")
             continue
         first = card.metrics[0] if card.metrics else None
         paper = "" if first is None or first.paper is None else f"{first.paper:.2%}"

@@ -31,6 +31,8 @@ from capszoo.weight_files import load_weights, read_arrays, save_weights, write_
 LOGGER = logging.getLogger(__name__)
 # Mean activation of a capsule layer outside of which a fresh network hardly learns.
 HEALTHY = (0.02, 0.95)
+# Mean deviation of a stage over images, as a share of its mean magnitude, below which it tells none apart.
+DISTINCT = 1e-3
 
 
 class TrainingDiverged(ArithmeticError):
@@ -86,6 +88,8 @@ def train(recipe, directory, reporter=None):
 def check_health(recipe, model, images):
     """Mean activation of each stage of a fresh model on `images`; warns where learning would hardly start.
 
+    That is where activations are almost all zero or saturated, or the same for every image.
+
     Errors: `TrainingDiverged` for values that are not finite.
     """
     stages = {name: model.get_layer(name).output for name in recipe.model.stages}
@@ -101,6 +105,12 @@ def check_health(recipe, model, images):
             warnings.warn(
                 f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
                 "training may not start. Check input range, initial weights and primary_scale.",
+                stacklevel=2,
+            )
+        if len(images) > 1 and value.std(axis=0).mean() < DISTINCT * np.abs(value).mean():
+            warnings.warn(
+                f"{name}: gives almost the same for every image after initialisation; training may not start. "
+                "Check input range, initial weights and primary_scale.",
                 stacklevel=2,
             )
     return report
@@ -136,11 +146,11 @@ class _Run:
         return self.directory / "checkpoint.safetensors"
 
     def _claim(self):
-        """Writes the recipe into the folder, or finds the same one there."""
+        """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "recipe.yaml"
         mapping = self.recipe.to_mapping()
-        if path.exists():
+        if path.exists() and self.checkpoint.exists():
             before = yaml.safe_load(path.read_text(encoding="utf-8"))
             if before != mapping:
                 changed = [
@@ -154,9 +164,7 @@ class _Run:
                     "Give another folder with --out, or delete that one."
                 )
         else:
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text(yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
-            temporary.replace(path)
+            _replace_text(path, yaml.safe_dump(mapping, sort_keys=False))
 
     def _compile(self):
         config = self.recipe.train
@@ -184,7 +192,8 @@ class _Run:
     def _restore(self):
         arrays, metadata = read_arrays(self.checkpoint)
         for name, variable in self._state().items():
-            variable.assign(arrays[name])
+            # Early checkpoints hold scalars as arrays of one element.
+            variable.assign(arrays[name].reshape(variable.shape))
         self.step, self.best_error = metadata["step"], metadata["best_error"]
         self._truncate_log()
         LOGGER.info("going on from step %d of %d", self.step, self.total)
@@ -195,7 +204,7 @@ class _Run:
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step]
-            path.write_text("".join(kept), encoding="utf-8")
+            _replace_text(path, "".join(kept))
 
     def finish(self):
         """Trains to the end and returns the record of the last epoch."""
@@ -238,8 +247,9 @@ class _Run:
         record["learning_rate"] = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
         if stop == epoch_end:
             record |= {"epoch": stop // per_epoch, **self._validate()}
-        self._save()
+        # The log first: what it says beyond the checkpoint is dropped on the next start, what it lacks stays lost.
         self._log(record)
+        self._save()
         if "epoch" in record and self.reporter:
             self.reporter.epoch(record)
         return record if "epoch" in record else None
@@ -263,6 +273,12 @@ class _Run:
             if key != "step":
                 self.writer.add_scalar(key, value, self.step)
         self.writer.flush()
+
+
+def _replace_text(path, text):
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 class _Progress(keras.callbacks.Callback):

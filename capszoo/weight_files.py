@@ -14,19 +14,25 @@ class WeightsError(ValueError):
 
 
 def write_arrays(path, arrays: dict[str, np.ndarray], metadata: dict | None = None):
-    """Writes arrays and JSON-able metadata under a temporary name, then renames: no reader sees half a file."""
+    """Writes arrays and JSON-able metadata under a temporary name, then renames: no reader sees half a file.
+
+    Errors: `OSError` naming the file that could not be written; an earlier file of that name is then unchanged.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        # Not np.ascontiguousarray: it turns scalars into arrays of one element.
         save_file(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+            {name: np.asarray(array, order="C") for name, array in arrays.items()},
             temporary,
             metadata={key: json.dumps(value) for key, value in (metadata or {}).items()},
         )
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
 

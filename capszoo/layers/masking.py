@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class MostActive(keras.layers.Layer):
-    """Selects the `count` most active capsules: activations `[B, O]` -> one-hot rows `[B, count, O]`, most active first.
+    """Selects the `count` most active capsules: `[B, O]` activations -> one-hot rows `[B, count, O]`, longest first.
 
     What masks the decoder at inference, when there are no labels (Sabour et al. 2017, section 4.1). Of equal
     activations the lower index comes first.

@@ -19,7 +19,7 @@ def test_error(recipe):
 
 
 def expanded_mnist(recipe):
-    """The 10,000 test digits of MNIST in the middle of 40x40 (Sabour et al. 2017, section 5.1: 99.23 % when stopped)."""
+    """MNIST's test digits in the middle of 40x40, by which a net for affNIST is stopped (Sabour et al. 2017, 5.1)."""
     return Mnist(pad=6, shift=6)
 
 

@@ -1,0 +1,70 @@
+"""All views of all toys: who is photographed, in which order, by how many processes."""
+
+import functools
+import io
+import itertools
+import multiprocessing
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+from rich.progress import track
+
+from capszoo.data.synthnorb.creatures import model_animal, model_human
+from capszoo.data.synthnorb.render import AZIMUTHS, ELEVATIONS, LIGHTINGS, Studio
+from capszoo.data.synthnorb.vehicles import model_airplane, model_car, model_truck
+
+# In TFDS's order of categories and under its names.
+MODELS = {
+    "four-legged animals": model_animal,
+    "human figures": model_human,
+    "airplanes": model_airplane,
+    "trucks": model_truck,
+    "cars": model_car,
+}
+INSTANCES = {"train": (4, 6, 7, 8, 9), "test": (0, 1, 2, 3, 5)}  # as in smallNORB
+
+
+def studio(seed: int, category: int, instance: int) -> Studio:
+    """Return the studio with one toy in it; equal arguments give equal toys.
+
+    Another `seed` gives toys of the same ten kinds with other proportions, postures and azimuths zero.
+    """
+    rng = np.random.default_rng([seed, category, instance])
+    clay = list(MODELS.values())[category](instance, rng)
+    return Studio(clay.normalised(yaw=rng.uniform(0, 360)), fill=rng.uniform(0.66, 0.78))
+
+
+def photographs(seed: int, split: str, processes: int) -> Iterator[tuple[dict[str, int], bytes, bytes]]:
+    """Yield the codes of the factors, and the left and right image as PNG, of all 24,300 views of a split.
+
+    The progress bar counts sheets: one toy at one elevation, 108 views. Neither the images nor their order depend on
+    `processes`; they are spawned, not forked, because the caller may have started threads of TensorFlow's.
+    """
+    sheets = list(itertools.product(range(len(MODELS)), INSTANCES[split], range(len(ELEVATIONS))))
+    print_sheet = functools.partial(_print_sheet, seed)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for (category, instance, elevation), sheet in zip(
+            sheets, track(pool.imap(print_sheet, sheets), f"synthnorb {split}", len(sheets)), strict=True
+        ):
+            for azimuth, lighting, left, right in sheet:
+                factors = {"label_category": category, "instance": instance, "label_elevation": elevation}
+                yield {**factors, "label_azimuth": azimuth, "label_lighting": lighting}, left, right
+
+
+_studio = functools.lru_cache(maxsize=1)(studio)  # a process is given most elevations of a toy one after the other
+
+
+def _print_sheet(seed: int, sheet: tuple[int, int, int]) -> list[tuple[int, int, bytes, bytes]]:
+    category, instance, elevation = sheet
+    prints = []
+    for azimuth, degrees in enumerate(AZIMUTHS):
+        pairs = _studio(seed, category, instance).shoot(ELEVATIONS[elevation], degrees)
+        prints += [(azimuth, lighting, *map(_png, pairs[lighting])) for lighting in range(len(LIGHTINGS))]
+    return prints
+
+
+def _png(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()

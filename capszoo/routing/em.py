@@ -1,0 +1,248 @@
+"""EM routing: parents are Gaussians, fitted to the votes of their children."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.routing.base import Routing
+from capszoo.routing.neighbourhood import NOTHING
+
+# Added to each variance, as in the authors' code: a parent that explains a single vote would else have none.
+VARIANCE_FLOOR = 5e-4
+# Added to each parent's amount of data. The authors' code has the larger one for class capsules.
+MASS_FLOOR, DENSE_MASS_FLOOR = 1e-7, 1e-5
+# How much of the previous mean the authors' code keeps, and what it multiplies beta_a with.
+DAMPING, OFFICIAL_ACTIVATION_SCALE = 0.1, 5000.0
+LOG_2_PI = math.log(2.0 * math.pi)
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class EMRouting(Routing):
+    """Fits each parent, a Gaussian, to the votes of its children, and shares each child among its parents.
+
+        R_ij = 1 / |parents of i|                                          # Procedure 1, line 2
+        repeat for t = 0 .. num_iterations - 1:
+            n_j = sum_i R_ij * a_i                                         # M-step
+            mu_j = sum_i R_ij * a_i * V_ij / n_j
+            var_j = sum_i R_ij * a_i * (V_ij - mu_j)^2 / n_j + 5e-4
+            x_j = lambda_t * (beta_a_j - n_j * sum_d (beta_u_j + log(var_j) / 2))
+            a_j = 1 / (1 + exp(-x_j))
+            z_ij = log(a_j) - sum_d (log(2 pi var_j) + (V_ij - mu_j)^2 / var_j) / 2        # E-step
+            R_ij = exp(z_ij) / sum_k exp(z_ik)                             # k: all parents of child i
+
+    where:
+      V_ij: `votes[B, ..., I, O, D]`; a_i: `activations[B, ..., I]`, in [0, 1].
+      R_ij: coefficients `[B, ..., I, O]`. A child of a convolutional layer has parents of all O types at several
+        positions; its coefficients sum to one over all of them. `neighbourhood` says which they are.
+      neighbourhood: a `Neighbourhood`, set by the layer that makes the votes: `...` is then its parent grid, and I
+        its taps times the types of children, the types fastest. None where all children see the same parents.
+      mu_j: parent poses `[B, ..., O, D]`; var_j: their variances; n_j: the amount of data assigned to a parent.
+      a_j: parent activations `[B, ..., O]`, in [0, 1].
+      lambda_t: final_lambda * (1 - 0.95^(t + 1)).
+      beta_u, beta_a: `[O]`, one per type of parent, of the given initial values.
+      variant: "paper" as above, or "official", which is what the authors' code computes:
+        mu_j is 9/10 of the above and 1/10 of the previous mu_j (at first zero);
+        x_j = lambda_t * (-n_j * (sum_d log(var_j) + beta_u_j * D * (1 + log(2 pi))) - 5000 * beta_a_j), with a
+        quarter of lambda_t where there is no neighbourhood;
+        in a neighbourhood R_ij = 1 / O at first, and each child's coefficients sum to one over the positions of
+        its parents for every type of parent: types do not compete.
+      activation: "logistic" as above, or "mixing": a_j = n_j / sum_k n_k over all parents of the layer, all types
+        and positions. There are no parameters then.
+
+    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]` and returns all results that
+    way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`. That is the order in which layers make votes and in
+    which routing computes: every operation then runs along contiguous positions, and no tensor of the size of the
+    votes is ever transposed.
+
+    Everything but mu_j and var_j stays a logarithm. The E-step after the last M-step, which nothing would use, is
+    left out.
+    Errors: `ValueError` for an unknown variant or activation, for a final_lambda that is not positive, for missing
+    activations, and for votes that are not those of the neighbourhood.
+    Source: Hinton et al. 2018, Procedure 1; lambda_t, the variance floor and "official" from the authors' code;
+    "mixing" from section 5.
+    Differs from the paper: the floors 5e-4 of var_j and 1e-7 of n_j (1e-5 without a neighbourhood). Beside equations
+    1 and 2, Procedure 1 leaves out a constant of the cost, which beta_u absorbs. Differs from the authors' code:
+    with a stride above one it mixes different children in the sums of the E-step; here they are a child's own.
+    """
+
+    neighbourhood = None
+
+    def __init__(
+        self,
+        num_iterations=3,
+        variant="paper",
+        activation="logistic",
+        final_lambda=0.01,
+        beta_u=0.5,
+        beta_a=0.5,
+        **kwargs,
+    ):
+        super().__init__(num_iterations=num_iterations, **kwargs)
+        if variant not in ("paper", "official"):
+            raise ValueError(f"variant must be 'paper' or 'official'. Received: {variant!r}")
+        if activation not in ("logistic", "mixing"):
+            raise ValueError(f"activation must be 'logistic' or 'mixing'. Received: {activation!r}")
+        if not final_lambda > 0:
+            raise ValueError(f"final_lambda must be positive. Received: {final_lambda!r}")
+        self.variant = variant
+        self.activation = activation
+        self.final_lambda = final_lambda
+        self.initial_betas = {"beta_u": beta_u, "beta_a": beta_a}
+
+    def build(self, votes_shape):
+        if len(votes_shape) < 4:
+            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
+        if self.neighbourhood is not None:
+            taps, grid = self.neighbourhood.taps, self.neighbourhood.parent_grid
+            if len(votes_shape) != 6 or votes_shape[1:3] != grid or votes_shape[3] % taps:
+                expected = f"votes of the grid {grid} and a multiple of {taps} children are needed"
+                raise ValueError(f"{expected}. Received shape: {tuple(votes_shape)}")
+        if self.activation == "logistic":
+            for name, value in self.initial_betas.items():
+                initializer = keras.initializers.Constant(value)
+                weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
+                setattr(self, name, weight)
+
+    def call(
+        self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False
+    ):
+        if activations is None:
+            raise ValueError("EM routing needs the children's activations. Received: None")
+        if not positions_last:
+            votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
+            activations = ops.moveaxis(activations, -1, 0)
+        (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
+        # All positions of all images as one axis N: the hooks see [I, O, D, N] and [I, N].
+        votes = ops.reshape(votes, (children, parents, dimensions, -1))
+        activations = ops.reshape(activations, (children, -1))
+        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
+        results = [
+            ops.reshape(poses, (parents, dimensions, -1, *grid)),
+            ops.reshape(activations, (parents, -1, *grid)),
+            *(ops.reshape(item, (item.shape[0], children, parents, -1, *grid)) for item in history),
+        ]
+        if not positions_last:
+            results = _positions_first(*results)
+        return tuple(results)
+
+    def start(self, votes, activations):
+        coefficients = self._uniform(votes)
+        mean = ops.zeros_like(votes[0])
+        return self._m_step(coefficients, mean, votes, activations, 0)
+
+    def step(self, state, votes, activations, iteration):
+        deviation = ops.square(votes - state["mean"])
+        distance = ops.sum(deviation / (2.0 * state["variance"]), axis=2)
+        constant = ops.sum(LOG_2_PI + ops.log(state["variance"]), axis=1) / 2.0
+        coefficients = self._normalise(self._log_activations(state["logits"]) - constant - distance)
+        return self._m_step(coefficients, state["mean"], votes, activations, iteration)
+
+    def finish(self, state, votes, activations):
+        logits = state["logits"]
+        return state["mean"], ops.exp(logits) if self.activation == "mixing" else ops.sigmoid(logits)
+
+    def _m_step(self, coefficients, previous_mean, votes, activations, iteration):
+        share = coefficients * ops.expand_dims(activations, 1)
+        floor = MASS_FLOOR if self.neighbourhood else DENSE_MASS_FLOOR
+        mass = ops.sum(share, axis=0) + floor
+        # Normalised before the sums: [I, O, N] is cheaper to divide than it is to keep the sums in range.
+        weight = ops.expand_dims(share / mass, 2)
+        mean = ops.sum(weight * votes, axis=0)
+        if self.variant == "official":
+            mean = (1.0 - DAMPING) * mean + DAMPING * previous_mean
+        variance = ops.sum(weight * ops.square(votes - mean), axis=0) + VARIANCE_FLOOR
+        logits = self._logits(mass, variance, iteration)
+        return {"coefficients": coefficients, "mean": mean, "variance": variance, "logits": logits}
+
+    def _logits(self, mass, variance, iteration):
+        """x_j `[O, N]`; for mixing proportions log(a_j)."""
+        if self.activation == "mixing":
+            positions = math.prod(self.neighbourhood.parent_grid) if self.neighbourhood else 1
+            # [O, N] -> [O, B, positions]
+            mass = ops.reshape(mass, (mass.shape[0], -1, positions))
+            total = ops.sum(mass, axis=(0, 2), keepdims=True)
+            return ops.reshape(ops.log(mass / total), (mass.shape[0], -1))
+        exponent = ops.cast(iteration, "float32") + 1.0
+        temperature = self.final_lambda * (1.0 - ops.power(0.95, exponent))
+        dimensions = variance.shape[1]
+        beta_u, beta_a = ops.expand_dims(self.beta_u, 1), ops.expand_dims(self.beta_a, 1)
+        log_variance = ops.sum(ops.log(variance), axis=1)
+        if self.variant == "paper":
+            return temperature * (beta_a - mass * (dimensions * beta_u + log_variance / 2.0))
+        if not self.neighbourhood:
+            temperature = temperature / 4.0
+        cost = log_variance + dimensions * (LOG_2_PI + 1.0) * beta_u
+        return -temperature * (mass * cost + OFFICIAL_ACTIVATION_SCALE * beta_a)
+
+    def _log_activations(self, logits):
+        return logits if self.activation == "mixing" else -_softplus(-logits)
+
+    def _uniform(self, votes):
+        """R_ij before any vote was heard, `[I, O, N]`."""
+        coefficients = ops.full_like(votes[:, :, 0], 1.0 / votes.shape[1])
+        if not self.neighbourhood or self.variant == "official":
+            return coefficients
+        height, width = self.neighbourhood.parent_grid
+        share = self.neighbourhood.unfold(1.0 / np.maximum(self.neighbourhood.num_parents(), 1))
+        # [I, O, N] -> [taps, types * O * B, H', W']
+        by_tap = ops.reshape(coefficients, (self.neighbourhood.taps, -1, height, width))
+        by_tap = by_tap * ops.expand_dims(ops.cast(share, "float32"), 1)
+        return ops.reshape(by_tap, (*votes.shape[:2], -1))
+
+    def _normalise(self, weights):
+        """R_ij of z_ij, `[I, O, N]` both."""
+        if not self.neighbourhood:
+            return ops.softmax(weights, axis=1)
+        if self.variant == "official":
+            return self._over_positions(weights)
+        # First over the types of parents at one position, then over the positions.
+        types = _log_sum_exp(weights, axis=1)
+        taps, (height, width) = self.neighbourhood.taps, self.neighbourhood.parent_grid
+        by_tap = ops.reshape(types, (taps, -1, height, width))
+        total = _log_sum_exp(self.neighbourhood.fold(by_tap, NOTHING), axis=0)
+        seen = ops.reshape(self.neighbourhood.unfold(total), (weights.shape[0], 1, -1))
+        return ops.exp(weights - seen)
+
+    def _over_positions(self, weights):
+        """The authors' sums: over the positions of a child's parents, one type of parent at a time."""
+        taps, (height, width) = self.neighbourhood.taps, self.neighbourhood.parent_grid
+        by_tap = ops.reshape(weights, (taps, -1, height, width))
+        highest = ops.stop_gradient(ops.max(by_tap, axis=(0, 2, 3), keepdims=True))
+        shares = ops.exp(by_tap - highest)
+        total = ops.sum(self.neighbourhood.fold(shares, 0.0), axis=0)
+        shares = shares / (self.neighbourhood.unfold(total) + 1e-7)
+        return ops.reshape(shares, (*weights.shape[:2], -1))
+
+    def get_build_config(self):
+        """None: the layer around it builds a routing, with the neighbourhood that only that layer knows."""
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "variant": self.variant,
+            "activation": self.activation,
+            "final_lambda": self.final_lambda,
+            **self.initial_betas,
+        }
+
+
+def _positions_first(poses, activations, *history):
+    """Results `[O, D, B, ...]`, `[O, B, ...]` and maybe `[T, I, O, B, ...]` in the order of the other routings."""
+    yield ops.moveaxis(poses, (0, 1), (-2, -1))
+    yield ops.moveaxis(activations, 0, -1)
+    for coefficients in history:
+        yield ops.moveaxis(coefficients, (1, 2), (-2, -1))
+
+
+def _softplus(x):
+    """log(1 + exp(x)) of operations that LiteRT has."""
+    return ops.relu(x) + ops.log(1.0 + ops.exp(-ops.abs(x)))
+
+
+def _log_sum_exp(x, axis):
+    """log(sum(exp(x))) along an axis, kept with length 1, of operations that LiteRT has."""
+    highest = ops.stop_gradient(ops.max(x, axis=axis, keepdims=True))
+    return highest + ops.log(ops.sum(ops.exp(x - highest), axis=axis, keepdims=True))
