@@ -59,6 +59,17 @@ class WeightFile:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExportedFormat:
+    """An exported artefact: bytes, largest deviations from the Keras model, and errors on the test split."""
+
+    bytes: int
+    scores: float
+    poses: float
+    wrong: int
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Card:
     """Everything there is to know of a preset's weights before loading them.
 
@@ -72,7 +83,7 @@ class Card:
       recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).
       metrics: `Measurement`s, written by the evaluation command.
       licence, data_licence: of the weights and of the data.
-      files: files of the preset by name; exports: exported formats by name, with size and largest deviation.
+      files: files of the preset by name; exports: exported formats by name.
     """
 
     name: str
@@ -94,7 +105,7 @@ class Card:
     licence: str
     data_licence: str
     files: dict[str, WeightFile]
-    exports: dict[str, dict]
+    exports: dict[str, ExportedFormat]
     date: str
     revision: str
     format: int = FORMAT
@@ -120,15 +131,10 @@ class Card:
         lines += ["", "## Files", "", "| file | numbers | bytes | sha256 |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {f.dtype} | {f.bytes:,} | `{f.sha256}` |" for name, f in self.files.items()]
         if self.exports:
+            header = "| format | bytes | scores differ by | poses differ by | test error |"
+            lines += ["", "## Exports", "", header, "| --- | --- | --- | --- | --- |"]
             lines += [
-                "",
-                "## Exports",
-                "",
-                "| format | bytes | largest score deviation | largest pose deviation |",
-            ]
-            lines += ["| --- | --- | --- | --- |"]
-            lines += [
-                f"| {name} | {e['bytes']:,} | {e['scores']:.1e} | {e['poses']:.1e} |"
+                f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.wrong / e.n:.2%} ({e.wrong} of {e.n}) |"
                 for name, e in self.exports.items()
             ]
         return "\n".join(lines) + "\n"

@@ -171,6 +171,9 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
     version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
     weights: Weights = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Measure artefacts' test errors into the card.")
+    ] = False,
 ):
     """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
     import capszoo as zoo
@@ -183,6 +186,10 @@ def export(
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
     show(export_table(report))
+    if record:
+        from capszoo.exporting import record_exports
+
+        record_exports(zoo.get_preset(name), out / name / str(version), typer.echo)
 
 
 def main():

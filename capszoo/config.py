@@ -44,7 +44,7 @@ def nearest(name: str, valid) -> str:
     """`; did you mean 'x'?` where something near exists, and the list of what is valid."""
     valid = sorted(map(str, valid))
     close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} Valid: {', '.join(valid) or 'none'}."
 
 

@@ -42,7 +42,7 @@ def _opened(path):
     try:
         with Image.open(path) as image:
             return ImageOps.exif_transpose(image)
-    # Pillow's decoders answer damaged files with OSError, SyntaxError, EOFError, struct.error and more.
+    # Pillow's decoders answer damaged files with OSError, SyntaxError, ValueError and their own errors.
     except Exception as error:
         raise ValueError(
             f"expected a whole, readable picture file (PNG, JPEG, ...). Received: {path} ({error})"

@@ -78,6 +78,14 @@ def get_preset(name: str) -> Preset:
     return Preset(name, mapping, read_card(card) if card.is_file() else None)
 
 
+def write_card(card: Card, folder: Path):
+    """Writes `card.json`, and `README.md` for people, into the folder of a preset."""
+    for name, text in ((CARD, card.to_json()), ("README.md", card.to_markdown())):
+        temporary = folder / f".{name}.{os.getpid()}"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(folder / name)
+
+
 def list_models(
     pattern: str = "*",
     *,

@@ -14,7 +14,7 @@ from capszoo import provenance
 from capszoo.card import Card, WeightFile
 from capszoo.data.split import Stream, generator
 from capszoo.integrity import sha256_of
-from capszoo.presets import CARD, CHECK, WEIGHTS, weights_folder
+from capszoo.presets import CHECK, WEIGHTS, weights_folder, write_card
 from capszoo.protocols import evaluate
 from capszoo.training import load_best, read_log
 from capszoo.weight_files import load_weights, save_weights, write_arrays
@@ -50,8 +50,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None) -> Card:
             metrics.append(evaluate(model, recipe, protocol, command=command))
             report(metrics[-1].sentence())
         card = _card(recipe, model, run, best, metrics, folder, dtype)
-        (folder / CARD).write_text(card.to_json(), encoding="utf-8")
-        (folder / "README.md").write_text(card.to_markdown(), encoding="utf-8")
+        write_card(card, folder)
         _replace(folder, target / recipe.name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -50,7 +50,8 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     """Measures one protocol on `model`.
 
     where:
-      model: an inference model of `recipe`, a `capszoo.recipes.Recipe`.
+      model: an inference model of `recipe`, or anything with its `predict_on_batch(images) -> {"scores": ...}`.
+      recipe: the `capszoo.recipes.Recipe` of the model.
       protocol: a name in `PROTOCOLS`.
       command: the command line that measures the same again, for the record.
       progress: `progress(done, total)` in images.
@@ -60,11 +61,10 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     if protocol not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {protocol!r}{nearest(protocol, PROTOCOLS)}")
     data = PROTOCOLS[protocol](recipe)
-    expected = tuple(model.input.shape[1:])
-    if tuple(data.image_shape) != expected:
+    if data.image_shape != recipe.data.image_shape:
         raise ConfigError(
-            f"protocol {protocol!r} has images of {tuple(data.image_shape)}, the model takes {expected}. "
-            f"It is for models trained on data of that shape."
+            f"protocol {protocol!r} has images of {data.image_shape}, the model takes {recipe.data.image_shape}. "
+            "It is for models trained on images of that shape."
         )
     split = data.open("test")
     done = 0

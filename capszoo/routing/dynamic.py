@@ -103,6 +103,9 @@ class UniformRouting(DynamicRouting):
         poses = self._parents(ops.sum(votes, axis=-3) * factor)
         return {"coefficients": ops.full_like(votes[..., 0], factor), "poses": poses}
 
+    def step(self, state, votes, activations, iteration):
+        return state  # However often it is asked, nothing is negotiated.
+
     def get_config(self):
         config = super().get_config()
         del config["num_iterations"], config["leaky"]

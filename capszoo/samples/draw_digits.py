@@ -96,9 +96,10 @@ def _pressure(random, count):
 
 
 def _fit(strokes, side):
-    """The strokes scaled, shape kept, so that their longer side is `side` pixels."""
-    extent = np.ptp(np.concatenate(strokes), axis=0).max()
-    return [stroke * (side / extent) for stroke in strokes]
+    """The strokes scaled, shape kept, so that their longer side is `side` pixels, in the middle of the picture."""
+    points = np.concatenate(strokes)
+    low, high = points.min(axis=0), points.max(axis=0)
+    return [(stroke - (low + high) / 2) * (side / (high - low).max()) + SIZE / 2 for stroke in strokes]
 
 
 def _ink(points, radii):

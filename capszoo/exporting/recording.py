@@ -1,0 +1,70 @@
+"""What a published bundle is worth, measured on the test set and written into its preset's card."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+
+from capszoo.card import ExportedFormat, read_card
+from capszoo.exporting.verification import verify
+from capszoo.presets import CARD, weights_folder, write_card
+from capszoo.protocols import evaluate
+
+
+def record_exports(preset, bundle, reporter=None):
+    """Verifies `bundle`, measures test errors of its artefacts, and writes both into the card of `preset`.
+
+    where:
+      preset: a `capszoo.presets.Preset` with a card.
+      bundle: the folder of one version, as `export` writes it, of that preset.
+      reporter: `reporter(text)` for progress.
+
+    Returns the new card.
+    Errors: `ValueError` for a preset without weights, or whose pictures are preprocessed (test splits hold
+    preprocessed images, artefacts take raw ones); `IntegrityError` from `verify`; `DataNotFound`.
+    """
+    if preset.card is None or preset.recipe.data.preprocessing:
+        raise ValueError(
+            f"a preset with weights and without preprocessing is needed. Received: {preset.name}"
+        )
+    bundle = Path(bundle)
+    deviations = verify(bundle)
+    exports = {}
+    for name, (model, size) in _artefacts(bundle).items():
+        measured = evaluate(model, preset.recipe)
+        differs = deviations["serving_default" if name == "saved-model" else name]
+        exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], measured.wrong, measured.n)
+        if reporter:
+            reporter(f"{name}: {measured.sentence()}")
+    card = dataclasses.replace(read_card(weights_folder() / preset.name / CARD), exports=exports)
+    write_card(card, weights_folder() / preset.name)
+    return card
+
+
+class _Artefact:
+    """Something exported, with the one method of a Keras model that protocols use."""
+
+    def __init__(self, function, batch):
+        self.function, self.batch = function, batch
+
+    def predict_on_batch(self, images):
+        parts = [self.function(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
+        return {
+            name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ("scores", "poses")
+        }
+
+
+def _artefacts(bundle):
+    """Name -> (artefact, bytes) of everything in a bundle that answers."""
+    signature = tf.saved_model.load(str(bundle)).signatures["serving_default"]
+    files = [bundle / "saved_model.pb", *(bundle / "variables").iterdir()]
+    saved_model = _Artefact(lambda images: signature(images=tf.constant(images)), 250)
+    found = {"saved-model": (saved_model, sum(path.stat().st_size for path in files))}
+    for path in sorted((bundle / "litert").glob("*.tflite")):
+        runner = Interpreter(str(path)).get_signature_runner("serving_default")
+        # One image at a time, as a phone does; the interpreter allocates anew for every other batch size.
+        artefact = _Artefact(lambda images, runner=runner: runner(images=images), 1)
+        found["litert-" + path.name.split(".")[-2]] = (artefact, path.stat().st_size)
+    return found

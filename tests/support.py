@@ -1,0 +1,58 @@
+"""Tools of the tests: numeric gradients, known weights, a look into traced graphs, dtype policies."""
+
+import collections
+import contextlib
+
+import keras
+import numpy as np
+
+POLICIES = ("mixed_float16", "mixed_bfloat16")
+
+
+def numeric_gradient(function, point, step=1e-6):
+    """Central differences of a scalar function of one float64 array."""
+    point = np.asarray(point, dtype=np.float64)
+    gradient = np.zeros_like(point)
+    for index in np.ndindex(point.shape):
+        shift = np.zeros_like(point)
+        shift[index] = step
+        gradient[index] = (function(point + shift) - function(point - shift)) / (2 * step)
+    return gradient
+
+
+def fill(layer, seed=7, scale=0.3):
+    """Gives a built layer or model weights that depend on nothing but their order, shapes and `seed`."""
+    rng = np.random.default_rng(seed)
+    layer.set_weights([scale * rng.normal(size=weight.shape) for weight in layer.weights])
+    return layer
+
+
+def by_path(layer):
+    """The shapes of a layer's weights by their path below the layer."""
+    return {weight.path.partition("/")[2]: tuple(weight.shape) for weight in layer.weights}
+
+
+def arrays(outputs):
+    """The tensors of any structure of outputs, as a flat list of NumPy arrays."""
+    return [np.asarray(keras.ops.convert_to_numpy(tensor)) for tensor in keras.tree.flatten(outputs)]
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Layers made inside have the dtype policy `name`."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def traced(function, *arguments):
+    """What TensorFlow traces of `function`: operations at the top, and operations inside functions it calls."""
+    import tensorflow as tf
+
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph.as_graph_def()
+    top = collections.Counter(node.op for node in graph.node)
+    inside = collections.Counter(node.op for part in graph.library.function for node in part.node_def)
+    return top, inside

@@ -1,0 +1,69 @@
+"""What is published holds: weights load and behave, pictures are read, bundles agree, numbers can be measured again."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import capszoo
+from capszoo import presets, recipes, samples
+from capszoo.card import read_card
+from capszoo.data.sources import DataNotFound
+from capszoo.exporting import verify
+from capszoo.protocols import evaluate
+
+ROOT = Path(__file__).parent.parent
+PUBLISHED = capszoo.list_models(pretrained=True)
+
+
+def _load(name):
+    # A stand-in for the data in the name warns, as it should.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return capszoo.load(name)
+
+
+def test_there_are_published_presets():
+    assert "dynamic_mnist" in PUBLISHED
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_weights_load_and_have_the_cards_parameters(name):
+    assert _load(name).count_params() == capszoo.get_preset(name).card.parameters
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_card_is_complete_and_rendered(name):
+    folder = presets.weights_folder() / name
+    card = read_card(folder / "card.json")
+    assert card.to_markdown() == (folder / "README.md").read_text(encoding="utf-8")
+    assert all([card.title, card.reference, card.deviations, card.licence, card.data_licence])
+    assert {metric.protocol for metric in card.metrics} == set(recipes.read_recipe(name).card.protocols)
+    for metric in card.metrics:
+        assert metric.n > 1000
+        assert metric.value == metric.wrong / metric.n
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
+def test_drawn_digits_are_read(name):
+    images, labels = samples.digits()
+    scores = np.asarray(_load(name).predict_on_batch(images)["scores"])
+    assert (scores.argmax(-1) == labels).mean() >= 0.9
+
+
+@pytest.mark.parametrize("bundle", sorted((ROOT / "export" / "models").glob("*/[0-9]*")), ids=str)
+def test_published_bundles_say_what_their_models_say(bundle):
+    verify(bundle)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_evaluation_reproduces_the_card_to_the_digit(name):
+    model = _load(name)
+    for metric in model.preset.card.metrics:
+        try:
+            again = evaluate(model, model.preset.recipe, metric.protocol)
+        except DataNotFound as error:
+            pytest.skip(str(error))
+        assert (again.wrong, again.n, again.fingerprint) == (metric.wrong, metric.n, metric.fingerprint)

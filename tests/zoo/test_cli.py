@@ -1,0 +1,140 @@
+"""The command line does what a user types, and says in one line what a user can mend."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import draw_bars
+
+from capszoo import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """`run(*arguments)` -> (exit status, standard output, standard error)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["capszoo", *map(str, arguments)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code
+        output = capsys.readouterr()
+        return status or 0, output.out, output.err
+
+    return call
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Paths of ten pictures of the size that the model takes."""
+    images, _ = draw_bars(10, 5)
+    paths = [tmp_path / f"{i}.png" for i in range(10)]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
+def test_list_prints_every_preset_and_json_is_json(zoo, run):
+    status, out, _ = run("list")
+    assert status == 0
+    assert "tiny_mnist10" in out
+    assert "(no weights)" in out
+    rows = json.loads(run("list", "--json", "--pretrained")[1])
+    assert list(rows) == ["tiny_mnist"]
+    assert rows["tiny_mnist"]["metrics"][0]["n"] == 100
+
+
+def test_describe_prints_the_card(zoo, run):
+    _, out, _ = run("describe", "tiny_mnist")
+    assert out.strip() == (zoo / "README.md").read_text().strip()
+
+
+def test_evaluate_prints_the_cards_number_beside_the_papers(zoo, run, tmp_path):
+    card = json.loads((zoo / "card.json").read_text())
+    status, out, _ = run("evaluate", "tiny_mnist", "--json", tmp_path / "result.json")
+    assert status == 0
+    assert "paper 0.25%" in out
+    (result,) = json.loads((tmp_path / "result.json").read_text())
+    assert result["value"] == card["metrics"][0]["value"]
+    assert result["command"] == "capszoo evaluate tiny_mnist --protocol test_error"
+
+
+def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):
+    status, out, _ = run("predict", *pictures, "--model", "tiny_mnist", "--out", tmp_path / "drawn.png")
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines()[:10]] == [path.name for path in pictures]
+    assert np.asarray(Image.open(tmp_path / "drawn.png")).std() > 0
+
+
+def test_a_picture_of_the_wrong_shape_is_refused_with_both_shapes(zoo, run, tmp_path):
+    Image.new("L", (40, 30)).save(tmp_path / "wide.png")
+    status, _, err = run("predict", tmp_path / "wide.png", "--model", "tiny_mnist")
+    assert status == 1
+    assert "28" in err
+    assert "40" in err
+    assert run("predict", tmp_path / "wide.png", "--model", "tiny_mnist", "--resize")[0] == 0
+
+
+def test_a_file_that_is_no_picture_is_one_line_of_error(zoo, run, tmp_path):
+    (tmp_path / "no.png").write_bytes(b"\x89PNG but not really")
+    status, out, err = run("predict", tmp_path / "no.png", "--model", "tiny_mnist")
+    assert (status, out) == (1, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "no.png" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "tiny_mnist", "train.epoch=3"), "did you mean 'epochs'"),
+        (("train", "tiny_mnist", "model.routing=dynamik"), "did you mean 'dynamic'"),
+        (("train", "tny_mnist"), "did you mean 'tiny_mnist"),
+        (("evaluate", "tiny_mnist", "--protocol", "test_eror"), "did you mean 'test_error'"),
+        (("evaluate", "tiny_mnist", "--protocol", "expanded_mnist"), "(40, 40, 1)"),
+        (("list", "--routing", "em"), "no preset has 'em'"),
+        (("describe", "nothing"), "unknown preset"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_is_right(zoo, run, arguments, message):
+    status, _, err = run(*arguments)
+    assert status == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_damaged_weights_end_every_command_that_needs_them(zoo, run, pictures, tmp_path):
+    path = zoo / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    for arguments in (
+        ("evaluate", "tiny_mnist"),
+        ("predict", pictures[0], "--model", "tiny_mnist"),
+        ("export", "tiny_mnist", "--out", tmp_path / "models"),
+    ):
+        status, _, err = run(*arguments)
+        assert status == 1
+        assert "bytes expected" in err
+    assert not (tmp_path / "models").exists()
+
+
+def test_missing_data_say_how_to_get_them(zoo, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("CAPSZOO_DATA_DIR", str(tmp_path / "empty"))
+    status, _, err = run("train", "tiny_mnist", "data.name=fashion_mnist", "--out", tmp_path / "run")
+    assert status == 1
+    assert "TFDS_DATA_DIR" in err
+    assert "CAPSZOO_DATA_DIR" in err
+
+
+def test_export_shows_that_all_artefacts_agree(zoo, run, tmp_path):
+    status, out, _ = run("export", "tiny_mnist", "--out", tmp_path / "models")
+    assert status == 0
+    assert "litert-float16" in out
+    bundle = tmp_path / "models" / "tiny_mnist" / "1"
+    assert (bundle / "saved_model.pb").is_file()
+    assert (bundle / "assets.extra" / "labels.txt").read_text().split() == list("0123456789")
+    status, _, err = run("export", "tiny_mnist", "--out", tmp_path / "models")
+    assert status == 1
+    assert "next free version is 2" in err

@@ -1,0 +1,80 @@
+"""Protocols count as the papers count."""
+
+import numpy as np
+import pytest
+
+import capszoo
+from capszoo.config import ConfigError
+from capszoo.protocols import PROTOCOLS, evaluate, wilson
+from capszoo.scoring import wrong
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    # From the closed form, solved by hand as the roots of (p - share)^2 = z^2 p (1 - p) / n with z = 1.959964.
+    [
+        (0, 10, 0.0, 0.277533),
+        (5, 10, 0.236593, 0.763407),
+        (10, 10, 0.722467, 1.0),
+        (25, 10000, 0.001693, 0.003689),
+    ],
+)
+def test_wilson_interval(successes, n, low, high):
+    assert wilson(successes, n) == pytest.approx((low, high), abs=2e-6)
+
+
+@pytest.mark.parametrize("successes", [0, 1, 7, 40, 99, 100])
+def test_ends_of_the_interval_are_where_the_score_test_just_rejects(successes):
+    share, z = successes / 100, 1.959963984540054
+    for end in wilson(successes, 100):
+        assert (share - end) ** 2 == pytest.approx(z**2 * end * (1 - end) / 100, abs=1e-12)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(1, 0), (-1, 3), (4, 3)])
+def test_an_impossible_share_has_no_interval(successes, n):
+    with pytest.raises(ValueError, match="Received"):
+        wilson(successes, n)
+
+
+def test_an_image_is_wrong_unless_its_class_has_the_highest_score():
+    scores = np.array([[0.1, 0.9, 0.3], [0.5, 0.4, 0.6]])
+    assert wrong(scores, np.array([1, 0])).tolist() == [False, True]
+
+
+def test_a_pair_counts_only_when_both_digits_are_right():
+    scores = np.array([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [0.1, 0.8, 0.9]])
+    labels = np.array([[0, 1], [1, 0], [2, 1]])
+    assert wrong(scores, labels).tolist() == [False, True, False]
+
+
+def test_every_protocol_says_what_it_measures():
+    for protocol in PROTOCOLS.values():
+        assert len(protocol.__doc__) > 20
+
+
+def test_a_measurement_names_its_data(zoo):
+    model = capszoo.load("tiny_mnist")
+    seen = []
+    result = evaluate(model, model.preset.recipe, progress=lambda done, total: seen.append((done, total)))
+    assert (result.data, result.split, result.n) == ("mnist", "test", 100)
+    assert result.fingerprint == model.preset.recipe.data.open("test").fingerprint()
+    assert result.wrong == round(result.value * result.n)
+    assert seen[-1] == (100, 100)
+
+
+def test_images_of_another_shape_are_refused(zoo):
+    model = capszoo.load("tiny_mnist")
+    with pytest.raises(ConfigError, match=r"\(40, 40, 1\), the model takes \(28, 28, 1\)"):
+        evaluate(model, model.preset.recipe, "affnist_synth")
+
+
+def test_affine_digits_are_measured_on_a_net_for_40x40(zoo):
+    model = capszoo.create("tiny_mnist", overrides=["data.pad=6", "data.shift=6"])
+    result = evaluate(model, model.preset.recipe, "affnist_synth")
+    assert (result.data, result.n) == ("affnist_synth", 100)
+    assert evaluate(model, model.preset.recipe, "expanded_mnist").n == 100
+
+
+def test_pairs_are_measured_on_a_net_for_multimnist(zoo):
+    model = capszoo.create("tiny_mnist", overrides=["data={name: multimnist, validation: 50}"])
+    assert evaluate(model, model.preset.recipe, "multimnist").n == 100
