@@ -251,6 +251,7 @@ class CardConfig:
 
     where:
       title: one line for listings.
+      routing: what routes, e.g. "dynamic" or "em"; what presets are filtered by.
       reference: where in the paper the number stands that the preset aims at.
       deviations: how the preset differs from the paper.
       protocols: the evaluations of this preset, each with the paper's value as a share (null: the paper has none).
@@ -258,6 +259,7 @@ class CardConfig:
     """
 
     title: str = ""
+    routing: str = ""
     reference: str = ""
     deviations: tuple[str, ...] = ()
     protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)

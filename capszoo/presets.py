@@ -50,8 +50,8 @@ class Preset:
 
     @property
     def routing(self) -> str:
-        """What routes: the model section's `routing`, or the architecture's own."""
-        return self.card.routing if self.card else self.mapping["model"].get("routing", self.architecture)
+        """What routes, e.g. "dynamic" or "em"; as the weights were trained, where there are any."""
+        return self.card.routing if self.card else self.mapping.get("card", {}).get("routing", "")
 
     @property
     def dataset(self) -> str:

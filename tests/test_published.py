@@ -28,6 +28,12 @@ def test_there_are_published_presets():
     assert "dynamic_mnist" in PUBLISHED
 
 
+@pytest.mark.parametrize("name", recipes.names())
+def test_presets_are_listed_under_the_routing_that_their_model_has(name):
+    recipe = recipes.read_recipe(name)
+    assert recipe.card.routing == recipe.model.routing
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_weights_load_and_have_the_cards_parameters(name):
     assert _load(name).count_params() == capszoo.get_preset(name).card.parameters

@@ -39,6 +39,7 @@ data: {name: mnist, validation: 50}
 train: {epochs: 1, batch_size: 50, checkpoint_steps: 3}
 card:
   title: A tiny net
+  routing: dynamic
   deviations: [tiny]
   protocols: {test_error: 0.0025}
 """
