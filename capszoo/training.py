@@ -23,7 +23,6 @@ import numpy as np
 import yaml
 
 from capszoo.config import ConfigError
-from capszoo.data.feeding import Segment
 from capszoo.data.pipeline import Batches
 from capszoo.scoring import predict_split, wrong
 from capszoo.weight_files import load_weights, read_arrays, save_weights, write_arrays
@@ -128,16 +127,14 @@ class _Run:
             self.model = recipe.build()
             self.objective = recipe.objective(self.model)
         self.validation = recipe.data.open("validation")
-        self.batches = Batches(
-            recipe.data.open("train"), config.batch_size, config.seed, self.objective.arrange
-        )
+        self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()
         self.step, self.best_error = 0, None
         if self.checkpoint.exists():
             self._restore()
         else:
-            first = self.batches.batch_at(0)[0]["images"]
+            first = self.batches.batch_at(0)["images"]
             LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
             self._save()
 
@@ -171,7 +168,10 @@ class _Run:
         rate = FlooredDecay(
             config.learning_rate, config.decay_rate, config.decay_steps, config.minimum_learning_rate
         )
-        optimizer = keras.optimizers.Adam(rate, epsilon=1e-8, global_clipnorm=config.gradient_clip)
+        # Named, since the names in a checkpoint must not depend on what else this process has trained.
+        optimizer = keras.optimizers.Adam(
+            rate, epsilon=1e-8, global_clipnorm=config.gradient_clip, name="adam"
+        )
         # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
         jit = keras.backend.backend() == "jax" or config.xla
         self.objective.model.compile(
@@ -226,21 +226,9 @@ class _Run:
         epoch_end = (self.step // per_epoch + 1) * per_epoch
         stop = min(self.step + self.recipe.train.checkpoint_steps, epoch_end)
         started = time.perf_counter()
-        history = self.objective.model.fit(
-            Segment(self.batches, self.step, stop),
-            epochs=1,
-            shuffle=False,
-            verbose=0,
-            callbacks=[keras.callbacks.TerminateOnNaN(), _Progress(self.reporter)],
-        )
-        logs = {key: float(values[-1]) for key, values in history.history.items()}
-        if not all(
-            np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables
-        ) or not np.isfinite(logs["loss"]):
-            raise TrainingDiverged(
-                f"the loss stopped being finite between steps {self.step} and {stop}; the weights of step "
-                f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
-            )
+        logs = self._steps(self.step, stop)
+        if not all(np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables):
+            raise self._diverged(stop)
         images = (stop - self.step) * self.batches.batch_size
         self.step = stop
         record = {"step": stop, **logs, "images_per_second": images / (time.perf_counter() - started)}
@@ -253,6 +241,32 @@ class _Run:
         if "epoch" in record and self.reporter:
             self.reporter.epoch(record)
         return record if "epoch" in record else None
+
+    def _steps(self, first, stop):
+        """Trains on the batches of steps [first, stop); returns running means of losses and metrics.
+
+        Step by step rather than by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
+        for its own tuning thread.
+        """
+        model = self.objective.model
+        model.reset_metrics()
+        for step in range(first, stop):
+            batch = {**self.batches.batch_at(step), "progress": step / self.total}
+            inputs, targets = self.objective.arrange(batch)
+            logs = {
+                name: float(x) for name, x in model.train_on_batch(inputs, targets, return_dict=True).items()
+            }
+            if not np.isfinite(logs["loss"]):
+                raise self._diverged(step + 1)
+            if self.reporter:
+                self.reporter.step(logs)
+        return logs
+
+    def _diverged(self, step):
+        return TrainingDiverged(
+            f"the loss stopped being finite between steps {self.step} and {step}; the weights of step "
+            f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
+        )
 
     def _validate(self):
         """Validation error, a share; the weights are kept if it is not worse than the best so far."""
@@ -279,18 +293,6 @@ def _replace_text(path, text):
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
-
-
-class _Progress(keras.callbacks.Callback):
-    """Tells the reporter of each finished step."""
-
-    def __init__(self, reporter):
-        super().__init__()
-        self.reporter = reporter
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.reporter:
-            self.reporter.step(logs or {})
 
 
 def load_best(recipe, directory):

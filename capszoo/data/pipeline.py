@@ -4,7 +4,7 @@ A training batch is a pure function of (seed, step): a run that was interrupted 
 exactly the batches it would have had.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,26 +21,22 @@ class Batches:
       split: what to draw from.
       batch_size: images per batch.
       seed: an integer in [0, 2^64).
-      arrange: maps the batch dict to what the model is trained on; None leaves it a dict.
 
     Errors: `ValueError` for a batch size that is below 1 or larger than the split.
     """
 
-    def __init__(
-        self, split: Split, batch_size: int, seed: int, arrange: Callable[[dict], object] | None = None
-    ):
+    def __init__(self, split: Split, batch_size: int, seed: int):
         if not 1 <= batch_size <= len(split):
             raise ValueError(f"batch_size must be in [1, {len(split)}], the split. Received: {batch_size}")
-        self.split, self.batch_size, self.seed, self.arrange = (split, batch_size, seed, arrange)
+        self.split, self.batch_size, self.seed = split, batch_size, seed
         self.steps_per_epoch = len(split) // batch_size
         self._latest = (None, None)
 
-    def batch_at(self, step: int):
+    def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """The batch of training step `step`, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         indices = self._order(epoch)[position * self.batch_size : (position + 1) * self.batch_size]
-        batch = self.split.batch(indices, generator(self.seed, Stream.AUGMENTATION, step))
-        return batch if self.arrange is None else self.arrange(batch)
+        return self.split.batch(indices, generator(self.seed, Stream.AUGMENTATION, step))
 
     def _order(self, epoch):
         # Read and replaced as one tuple, since batches are also made in worker threads.

@@ -45,13 +45,6 @@ def test_steps_and_seeds_have_their_own_augmentation():
     assert len(set(images)) == 9
 
 
-def test_arrange_makes_of_a_batch_what_the_model_is_trained_on():
-    batches = Batches(numbered(4), 2, seed=0, arrange=lambda batch: (batch["images"], batch["labels"]))
-    images, labels = batches.batch_at(0)
-    assert images.shape == (2, 2, 2, 1)
-    assert labels.shape == (2,)
-
-
 @pytest.mark.parametrize("batch_size", [0, 21])
 def test_a_batch_size_the_split_cannot_fill_is_refused(batch_size):
     with pytest.raises(ValueError, match=f"Received: {batch_size}"):
