@@ -2,11 +2,13 @@
 
 from capszoo.data.affnist import Affnist
 from capszoo.data.affnist_synth import AffnistSynth
+from capszoo.data.dataset import DataSet
 from capszoo.data.fashion_mnist import FashionMnist
 from capszoo.data.mnist import Mnist
 from capszoo.data.multimnist import MultiMnist
 from capszoo.data.pipeline import Batches, evaluation_batches
 from capszoo.data.rotated_mnist import RotatedMnist
+from capszoo.data.smallnorb import Smallnorb, Synthnorb
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import ArraySplit, Split
 
@@ -16,10 +18,13 @@ __all__ = [
     "ArraySplit",
     "Batches",
     "DataNotFound",
+    "DataSet",
     "FashionMnist",
     "Mnist",
     "MultiMnist",
     "RotatedMnist",
+    "Smallnorb",
     "Split",
+    "Synthnorb",
     "evaluation_batches",
 ]

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from capszoo.config import section
+from capszoo.data.dataset import DataSet
 from capszoo.data.sources import DataNotFound, tfds_folders
 from capszoo.data.split import ArraySplit, Split
 
@@ -28,7 +29,7 @@ VIEWS = {
 
 @section("data", "smallnorb")
 @dataclasses.dataclass(frozen=True)
-class Smallnorb:
+class Smallnorb(DataSet):
     """smallNORB as the authors' EM-routing code prepares it: resize, brightness, contrast, crop, standardise.
 
     A batch has the left and the right image as two channels, the category as `labels`, and the codes of `instance`,
@@ -80,6 +81,14 @@ class Smallnorb:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         return (self.crop, self.crop, 2)
+
+    @property
+    def raw_shape(self) -> tuple[int, int, int]:
+        return (96, 96, 2)
+
+    @property
+    def preprocessing(self) -> dict:
+        return {"resize": self.size, "crop": self.crop, "standardise": self.standardise}
 
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test"."""
