@@ -28,6 +28,8 @@ def write_arrays(path, arrays: dict[str, np.ndarray], metadata: dict | None = No
             temporary,
             metadata={key: json.dumps(value) for key, value in (metadata or {}).items()},
         )
+        # The library makes files for their owner's eyes only; weights are for everybody who has the package.
+        temporary.chmod(0o644)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

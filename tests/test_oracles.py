@@ -351,7 +351,7 @@ def test_em_is_equivariant_to_permuting_types(rng, variant):
 def test_translating_all_votes_translates_the_poses_and_nothing_else(rng):
     votes, activations = grid_case(rng, stride=2)
     plain = em.em_routing(votes, activations, 1.0, 1.0, stride=2)
-    moved = em.em_routing(votes + [3.0, -1.0], activations, 1.0, 1.0, stride=2)
+    moved = em.em_routing(votes + np.array([3.0, -1.0]), activations, 1.0, 1.0, stride=2)
     np.testing.assert_allclose(moved["poses"], plain["poses"] + [3.0, -1.0])
     np.testing.assert_allclose(moved["activations"], plain["activations"])
 
@@ -422,7 +422,7 @@ def test_the_authors_code_mixes_children_if_the_stride_is_two(rng):
 
 def test_a_wrong_grid_or_an_unknown_option_is_an_error(rng):
     votes, activations = grid_case(rng)
-    with pytest.raises(ValueError, match="Received: .*stride 2"):
+    with pytest.raises(ValueError, match=r"Received: .*stride 2"):
         em.em_routing(votes, activations, 1.0, 1.0, stride=2)
     with pytest.raises(ValueError, match="Received: 'papre'"):
         em.em_routing(votes, activations, 1.0, 1.0, variant="papre")

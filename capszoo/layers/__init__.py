@@ -4,6 +4,17 @@ from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.length import Length
 from capszoo.layers.masking import MaskCapsules, MostActive
+from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.layers.primary import PrimaryCapsules
 
-__all__ = ["Decoder", "DenseCapsules", "Length", "MaskCapsules", "MostActive", "PrimaryCapsules"]
+__all__ = [
+    "ConvCapsules",
+    "Decoder",
+    "DenseCapsules",
+    "Length",
+    "MaskCapsules",
+    "MatrixPrimaryCapsules",
+    "MostActive",
+    "PrimaryCapsules",
+    "SharedClassCapsules",
+]

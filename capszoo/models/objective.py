@@ -15,7 +15,9 @@ class Objective:
       model: a keras.Model that shares every layer with the inference model and may take training-only inputs.
       losses: one loss per output name of `model`; they are added.
       metrics: metric functions per output name.
-      arrange: turns a batch of a data set (`images`, `labels`, ...) into `(inputs, targets)` of `model`.
+      arrange: turns a batch of a data set (`images`, `labels`, ...) into `(inputs, targets)` of `model`. In training
+        the batch may carry `progress`, the share of the steps that lie behind, in [0, 1]: losses that change with
+        the training take it from there, so that a resumed run needs no state of theirs.
     """
 
     model: keras.Model

@@ -2,6 +2,8 @@
 
 from capszoo.routing.base import Routing
 from capszoo.routing.dynamic import DynamicRouting, UniformRouting
+from capszoo.routing.em import EMRouting
+from capszoo.routing.neighbourhood import Neighbourhood
 from capszoo.routing.squash import length, squash
 
-__all__ = ["DynamicRouting", "Routing", "UniformRouting", "length", "squash"]
+__all__ = ["DynamicRouting", "EMRouting", "Neighbourhood", "Routing", "UniformRouting", "length", "squash"]

@@ -92,22 +92,21 @@ class EMRouting(Routing):
         self.initial_betas = {"beta_u": beta_u, "beta_a": beta_a}
 
     def build(self, votes_shape):
+        votes_shape = tuple(votes_shape)
         if len(votes_shape) < 4:
-            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
+            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {votes_shape}")
         if self.neighbourhood is not None:
             taps, grid = self.neighbourhood.taps, self.neighbourhood.parent_grid
             if len(votes_shape) != 6 or votes_shape[1:3] != grid or votes_shape[3] % taps:
                 expected = f"votes of the grid {grid} and a multiple of {taps} children are needed"
-                raise ValueError(f"{expected}. Received shape: {tuple(votes_shape)}")
+                raise ValueError(f"{expected}. Received shape: {votes_shape}")
         if self.activation == "logistic":
             for name, value in self.initial_betas.items():
                 initializer = keras.initializers.Constant(value)
                 weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
                 setattr(self, name, weight)
 
-    def call(
-        self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False
-    ):
+    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
         if activations is None:
             raise ValueError("EM routing needs the children's activations. Received: None")
         if not positions_last:
@@ -134,7 +133,7 @@ class EMRouting(Routing):
 
     def step(self, state, votes, activations, iteration):
         deviation = ops.square(votes - state["mean"])
-        distance = ops.sum(deviation / (2.0 * state["variance"]), axis=2)
+        distance = ops.sum(deviation * (0.5 / state["variance"]), axis=2)
         constant = ops.sum(LOG_2_PI + ops.log(state["variance"]), axis=1) / 2.0
         coefficients = self._normalise(self._log_activations(state["logits"]) - constant - distance)
         return self._m_step(coefficients, state["mean"], votes, activations, iteration)
@@ -164,7 +163,7 @@ class EMRouting(Routing):
             mass = ops.reshape(mass, (mass.shape[0], -1, positions))
             total = ops.sum(mass, axis=(0, 2), keepdims=True)
             return ops.reshape(ops.log(mass / total), (mass.shape[0], -1))
-        exponent = ops.cast(iteration, "float32") + 1.0
+        exponent = ops.cast(iteration, self.compute_dtype) + 1.0
         temperature = self.final_lambda * (1.0 - ops.power(0.95, exponent))
         dimensions = variance.shape[1]
         beta_u, beta_a = ops.expand_dims(self.beta_u, 1), ops.expand_dims(self.beta_a, 1)
@@ -177,39 +176,36 @@ class EMRouting(Routing):
         return -temperature * (mass * cost + OFFICIAL_ACTIVATION_SCALE * beta_a)
 
     def _log_activations(self, logits):
-        return logits if self.activation == "mixing" else -_softplus(-logits)
+        return logits if self.activation == "mixing" else ops.log_sigmoid(logits)
 
     def _uniform(self, votes):
         """R_ij before any vote was heard, `[I, O, N]`."""
         coefficients = ops.full_like(votes[:, :, 0], 1.0 / votes.shape[1])
         if not self.neighbourhood or self.variant == "official":
             return coefficients
-        height, width = self.neighbourhood.parent_grid
         share = self.neighbourhood.unfold(1.0 / np.maximum(self.neighbourhood.num_parents(), 1))
         # [I, O, N] -> [taps, types * O * B, H', W']
-        by_tap = ops.reshape(coefficients, (self.neighbourhood.taps, -1, height, width))
-        by_tap = by_tap * ops.expand_dims(ops.cast(share, "float32"), 1)
+        by_tap = ops.reshape(coefficients, (self.neighbourhood.taps, -1, *self.neighbourhood.parent_grid))
+        by_tap = by_tap * ops.expand_dims(ops.cast(share, self.compute_dtype), 1)
         return ops.reshape(by_tap, (*votes.shape[:2], -1))
 
     def _normalise(self, weights):
         """R_ij of z_ij, `[I, O, N]` both."""
-        if not self.neighbourhood:
-            return ops.softmax(weights, axis=1)
-        if self.variant == "official":
+        if self.neighbourhood and self.variant == "official":
             return self._over_positions(weights)
-        # First over the types of parents at one position, then over the positions.
-        types = _log_sum_exp(weights, axis=1)
-        taps, (height, width) = self.neighbourhood.taps, self.neighbourhood.parent_grid
-        by_tap = ops.reshape(types, (taps, -1, height, width))
-        total = _log_sum_exp(self.neighbourhood.fold(by_tap, NOTHING), axis=0)
-        seen = ops.reshape(self.neighbourhood.unfold(total), (weights.shape[0], 1, -1))
-        return ops.exp(weights - seen)
+        total = ops.logsumexp(weights, axis=1, keepdims=True)
+        if self.neighbourhood:
+            # So far over the types of parents at one position; now over the positions that see the child.
+            grid = self.neighbourhood.parent_grid
+            by_tap = ops.reshape(total, (self.neighbourhood.taps, -1, *grid))
+            total = ops.logsumexp(self.neighbourhood.fold(by_tap, NOTHING), axis=0)
+            total = ops.reshape(self.neighbourhood.unfold(total), (weights.shape[0], 1, -1))
+        return ops.exp(weights - total)
 
     def _over_positions(self, weights):
         """The authors' sums: over the positions of a child's parents, one type of parent at a time."""
-        taps, (height, width) = self.neighbourhood.taps, self.neighbourhood.parent_grid
-        by_tap = ops.reshape(weights, (taps, -1, height, width))
-        highest = ops.stop_gradient(ops.max(by_tap, axis=(0, 2, 3), keepdims=True))
+        by_tap = ops.reshape(weights, (self.neighbourhood.taps, -1, *self.neighbourhood.parent_grid))
+        highest = ops.max(by_tap, axis=(0, 2, 3), keepdims=True)
         shares = ops.exp(by_tap - highest)
         total = ops.sum(self.neighbourhood.fold(shares, 0.0), axis=0)
         shares = shares / (self.neighbourhood.unfold(total) + 1e-7)
@@ -235,14 +231,3 @@ def _positions_first(poses, activations, *history):
     yield ops.moveaxis(activations, 0, -1)
     for coefficients in history:
         yield ops.moveaxis(coefficients, (1, 2), (-2, -1))
-
-
-def _softplus(x):
-    """log(1 + exp(x)) of operations that LiteRT has."""
-    return ops.relu(x) + ops.log(1.0 + ops.exp(-ops.abs(x)))
-
-
-def _log_sum_exp(x, axis):
-    """log(sum(exp(x))) along an axis, kept with length 1, of operations that LiteRT has."""
-    highest = ops.stop_gradient(ops.max(x, axis=axis, keepdims=True))
-    return highest + ops.log(ops.sum(ops.exp(x - highest), axis=axis, keepdims=True))

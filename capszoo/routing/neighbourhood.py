@@ -94,6 +94,4 @@ class Neighbourhood:
         ]
         padding = ((0, 0), (row, after[0]), (column, after[1]))
         # Of the last gap some may lie beyond the canvas.
-        return ops.pad(values, padding, constant_values=filler)[
-            :, : self.child_grid[0], : self.child_grid[1]
-        ]
+        return ops.pad(values, padding, constant_values=filler)[:, : self.child_grid[0], : self.child_grid[1]]

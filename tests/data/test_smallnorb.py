@@ -55,7 +55,9 @@ def data_dir(prepared, no_data, monkeypatch):
 
 
 def test_toys_of_the_splits_are_disjoint():
-    found = {split: set(Synthnorb().open(split).factors["instance"]) for split in ("train", "validation", "test")}
+    found = {
+        split: set(Synthnorb().open(split).factors["instance"]) for split in ("train", "validation", "test")
+    }
     assert found == {"train": {4, 6, 7, 8}, "validation": {9}, "test": {0, 1, 2, 3, 5}}
 
 
@@ -80,7 +82,10 @@ def test_viewpoints_in_degrees_are_those_of_the_paper(views, factor, degrees):
     for split in ("train", "validation", "test"):
         opened = Synthnorb(views=views).open(split)
         assert {in_degrees(int(code)) for code in opened.factors[factor]} == degrees
-        assert len(opened) == len(Synthnorb().open(split)) * len(degrees) / {"azimuth": 18, "elevation": 9}[factor]
+        assert (
+            len(opened)
+            == len(Synthnorb().open(split)) * len(degrees) / {"azimuth": 18, "elevation": 9}[factor]
+        )
 
 
 def test_familiar_and_novel_views_make_up_the_whole():
@@ -102,7 +107,10 @@ def test_a_batch_holds_standardised_pairs_and_their_codes():
 
 def test_rows_are_in_the_order_of_their_factors():
     split = Synthnorb().open("test")
-    codes = [split.labels, *(split.factors[name] for name in ("instance", "elevation", "azimuth", "lighting"))]
+    codes = [
+        split.labels,
+        *(split.factors[name] for name in ("instance", "elevation", "azimuth", "lighting")),
+    ]
     assert (np.lexsort(codes[::-1]) == np.arange(len(split))).all()
 
 
@@ -112,7 +120,9 @@ def test_channels_are_left_and_right_at_the_mean_of_two_by_two_pixels(prepared):
     split = Synthnorb(crop=48, standardise=False).open("test")
     stored = tfds.load("synthnorb", data_dir=prepared, split="test[:5]", download=False)
     for example in tfds.as_numpy(stored):
-        same = (split.labels == example["label_category"]) & (split.factors["instance"] == example["instance"])
+        same = (split.labels == example["label_category"]) & (
+            split.factors["instance"] == example["instance"]
+        )
         same &= split.factors["elevation"] == example["label_elevation"]
         same &= split.factors["azimuth"] == example["label_azimuth"]
         (image,) = split.batch(np.flatnonzero(same), None)["images"]
@@ -148,11 +158,15 @@ def test_only_training_images_are_changed_and_only_with_a_generator():
         opened, indices = Synthnorb().open(split), np.arange(8)
         straight = opened.batch(indices, None)["images"]
         np.testing.assert_array_equal(straight, opened.batch(indices, None)["images"])
-        assert (opened.batch(indices, np.random.default_rng(0))["images"] != straight).any() == (split == "train")
+        assert (opened.batch(indices, np.random.default_rng(0))["images"] != straight).any() == (
+            split == "train"
+        )
 
 
 def test_equal_generators_change_equally():
-    first, second = (Synthnorb().open("train").batch(np.arange(8), np.random.default_rng(1)) for _ in range(2))
+    first, second = (
+        Synthnorb().open("train").batch(np.arange(8), np.random.default_rng(1)) for _ in range(2)
+    )
     np.testing.assert_array_equal(first["images"], second["images"])
 
 
@@ -163,13 +177,18 @@ def test_jitter_is_one_brightness_and_one_contrast_for_both_eyes():
     factor = out.std((1, 2)) / images.std((1, 2))
     np.testing.assert_allclose(delta[:, 0], delta[:, 1], atol=1e-3)
     np.testing.assert_allclose(factor[:, 0], factor[:, 1], rtol=1e-3)
-    assert -63 <= delta.min() < -60 and 60 < delta.max() <= 63.001
-    assert 0.199 <= factor.min() < 0.22 and 1.78 < factor.max() <= 1.801
+    assert -63.001 <= delta.min() < -60
+    assert 60 < delta.max() <= 63.001
+    assert 0.199 <= factor.min() < 0.22
+    assert 1.78 < factor.max() <= 1.801
 
 
 def test_images_stay_in_the_unit_range_where_they_are_not_standardised():
-    images = Synthnorb(standardise=False).open("train").batch(np.arange(100), np.random.default_rng(0))["images"]
-    assert 0 <= images.min() and images.max() <= 1
+    images = (
+        Synthnorb(standardise=False).open("train").batch(np.arange(100), np.random.default_rng(0))["images"]
+    )
+    assert images.min() >= 0
+    assert images.max() <= 1
 
 
 def test_an_empty_image_is_standardised_to_zeros():
@@ -177,7 +196,12 @@ def test_an_empty_image_is_standardised_to_zeros():
 
 
 def test_fingerprints_tell_evaluations_apart():
-    options = [Synthnorb(), Synthnorb(crop=28), Synthnorb(standardise=False), Synthnorb(views="novel azimuth")]
+    options = [
+        Synthnorb(),
+        Synthnorb(crop=28),
+        Synthnorb(standardise=False),
+        Synthnorb(views="novel azimuth"),
+    ]
     prints = [option.open("test").fingerprint() for option in options]
     assert len(set(prints)) == 4
     assert Synthnorb(brightness=0.0).open("test").fingerprint() == prints[0]
@@ -187,14 +211,17 @@ def test_one_name_leads_from_the_twin_to_smallnorb():
     twin, real = (parse_section("data", {"name": name, "crop": 40}) for name in ("synthnorb", "smallnorb"))
     assert (type(twin), type(real)) == (Synthnorb, Smallnorb)
     assert twin.image_shape == real.image_shape == (40, 40, 2)
-    assert twin.class_names == real.class_names and len(real.class_names) == real.num_classes == 5
+    assert twin.class_names == real.class_names
+    assert len(real.class_names) == real.num_classes == 5
     with pytest.raises(DataNotFound, match=r"'smallnorb' was not found(.|\n)*tfds.load\('smallnorb'\)"):
         real.open("test")
 
 
 def test_what_is_missing_is_said_together_with_the_command_that_makes_it(no_data, monkeypatch):
     monkeypatch.delenv("TFDS_DATA_DIR")
-    with pytest.raises(DataNotFound, match=r"'synthnorb' was not found(.|\n)*python -m capszoo.data.synthnorb"):
+    with pytest.raises(
+        DataNotFound, match=r"'synthnorb' was not found(.|\n)*python -m capszoo.data.synthnorb"
+    ):
         Synthnorb().open("train")
 
 

@@ -105,23 +105,30 @@ def test_each_lighting_shades_the_toy_in_a_way_of_its_own(views):
 def test_a_toy_throws_shadows_on_the_table():
     ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(50, 0)[1, 0]
     assert np.mean(ball < 0.6 * GREYS[1]) > 0.05
-    assert np.mean(ball[:, :48] < 0.8 * GREYS[1]) > 2 * np.mean(ball[:, 48:] < 0.8 * GREYS[1])  # lamp 0 is on the right
+    assert np.mean(ball[:, :48] < 0.8 * GREYS[1]) > 2 * np.mean(
+        ball[:, 48:] < 0.8 * GREYS[1]
+    )  # lamp 0 is on the right
 
 
 def test_a_toy_throws_shadows_on_itself():
     floor = trimesh.creation.box([2, 2, 0.1], trimesh.transformations.translation_matrix([0, 0, 0.05]))
     wall = trimesh.creation.box([0.1, 2, 1], trimesh.transformations.translation_matrix([0.9, 0, 0.5]))
     toy = render.Studio(_standing(trimesh.util.concatenate([floor, wall])), 0.6)
-    in_front, behind = (toy.shoot(70, azimuth)[3, 0] for azimuth in (0, 180))  # lighting 3 comes from the front
+    in_front, behind = (
+        toy.shoot(70, azimuth)[3, 0] for azimuth in (0, 180)
+    )  # lighting 3 comes from the front
     assert np.mean(in_front < 0.35 * GREYS[3]) > np.mean(behind < 0.35 * GREYS[3]) + 0.01
 
 
 def test_toys_fill_the_frame_and_stay_inside(views):
     for view in views:
-        lit = (view[:, 0] / GREYS[:, None, None]).max(0)  # shadows differ between lightings, the toy stays dark
+        lit = (view[:, 0] / GREYS[:, None, None]).max(
+            0
+        )  # shadows differ between lightings, the toy stays dark
         rows, columns = np.nonzero(lit < 0.85)
         assert 0.3 < max(np.ptp(rows), np.ptp(columns)) / render.SIZE < 0.9
-        assert min(rows.min(), columns.min()) > 2 and max(rows.max(), columns.max()) < 93
+        assert min(rows.min(), columns.min()) > 2
+        assert max(rows.max(), columns.max()) < 93
 
 
 def test_what_is_nearer_than_the_middle_lies_further_left_for_the_right_camera():
@@ -129,7 +136,9 @@ def test_what_is_nearer_than_the_middle_lies_further_left_for_the_right_camera()
         ball = trimesh.creation.icosphere(3, 0.1)
         ball.apply_translation([ball_at, 0, 0.1])
         far = trimesh.creation.box([0.01, 0.01, 2.0], trimesh.transformations.translation_matrix([0, 0, 1]))
-        dark = 255 - render.Studio(trimesh.util.concatenate([ball, far]), 0.6).shoot(30, 0)[0, :, 50:].astype(float)
+        dark = 255 - render.Studio(trimesh.util.concatenate([ball, far]), 0.6).shoot(30, 0)[0, :, 50:].astype(
+            float
+        )
         dark = np.where(dark > 80, dark, 0)
         return (dark.sum(1) @ np.arange(96)) / dark.sum((1, 2))
 

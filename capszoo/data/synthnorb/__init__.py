@@ -33,7 +33,9 @@ def generate(data_dir: str | Path | None = None, seed: int = 0, processes: int =
     if builder.is_prepared():
         found = builder.info.metadata["seed"]
         if found != seed:
-            raise ValueError(f"Expected synthnorb of seed {seed} in {builder.data_path}. Received: seed {found}.")
+            raise ValueError(
+                f"Expected synthnorb of seed {seed} in {builder.data_path}. Received: seed {found}."
+            )
         return Path(builder.data_path)
     tfds.disable_progress_bar()  # the builder has its own
     try:

@@ -10,9 +10,12 @@ import numpy as np
 from PIL import Image
 from rich.progress import track
 
-from capszoo.data.synthnorb.creatures import model_animal, model_human
+from capszoo.data.synthnorb.airplanes import model_airplane
+from capszoo.data.synthnorb.animals import model_animal
+from capszoo.data.synthnorb.cars import model_car
+from capszoo.data.synthnorb.humans import model_human
 from capszoo.data.synthnorb.render import AZIMUTHS, ELEVATIONS, LIGHTINGS, Studio
-from capszoo.data.synthnorb.vehicles import model_airplane, model_car, model_truck
+from capszoo.data.synthnorb.trucks import model_truck
 
 # In TFDS's order of categories and under its names.
 MODELS = {
@@ -52,7 +55,9 @@ def photographs(seed: int, split: str, processes: int) -> Iterator[tuple[dict[st
                 yield {**factors, "label_azimuth": azimuth, "label_lighting": lighting}, left, right
 
 
-_studio = functools.lru_cache(maxsize=1)(studio)  # a process is given most elevations of a toy one after the other
+_studio = functools.lru_cache(maxsize=1)(
+    studio
+)  # a process is given most elevations of a toy one after the other
 
 
 def _print_sheet(seed: int, sheet: tuple[int, int, int]) -> list[tuple[int, int, bytes, bytes]]:

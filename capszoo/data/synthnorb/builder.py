@@ -16,7 +16,6 @@ class Synthnorb(tfds.core.GeneratorBasedBuilder):
     """
 
     VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "First version."}
 
     def __init__(self, *, seed: int = 0, processes: int = 2, **kwargs):
         self._seed, self._processes = seed, processes
@@ -25,7 +24,7 @@ class Synthnorb(tfds.core.GeneratorBasedBuilder):
     def _info(self):
         return tfds.core.DatasetInfo(
             builder=self,
-            description="Rendered toys with the factors of smallNORB. They are not smallNORB: never report them as such.",
+            description="Rendered toys with the factors of smallNORB; a result on them is not one on smallNORB.",
             features=tfds.features.FeaturesDict(
                 {
                     "image": tfds.features.Image(shape=(SIZE, SIZE, 1)),

@@ -85,6 +85,11 @@ class Clay:
         return trimesh.Trimesh(vertices @ turn.T, mesh.faces, process=False)
 
 
+def at(origin: np.ndarray, forward: float, left: float, up: float) -> np.ndarray:
+    """Return the point that lies so far forward, left and up of the origin."""
+    return origin + np.array([forward, left, up])
+
+
 def varied(plan, rng: np.random.Generator):
     """Return the plan with each of its floats scaled by its own factor in [0.88, 1.12]."""
     floats = {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)}

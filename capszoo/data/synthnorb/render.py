@@ -13,7 +13,7 @@ AZIMUTHS = tuple(range(0, 360, 20))  # degrees of the turntable
 _SAMPLES = 2  # rays per pixel and axis
 _DISTANCE = 8.0  # camera to toy, in radii of the toy
 _STEREO_ANGLE = 7.0  # degrees between the cameras' axes, which meet in the toy's middle
-_ALBEDO = 0.72  # of the toy, relative to the table
+_ALBEDO = 0.78  # of the toy, relative to the table
 _BOUNCE = 0.05  # light that reaches even the deepest shadow
 _TABLE_GLOW = 0.35  # the table's light from below, relative to the room's from above
 _BLUR = 0.4  # of the lens, in pixels
@@ -23,12 +23,12 @@ _LIFT = 1e-3  # secondary rays start this far above the surface
 _LAMPS = ((50, 45, 9), (-60, 40, 9), (140, 40, 9), (-140, 50, 9))
 # Weight of each lamp and of the diffuse room light, and the grey of the empty table, in each of the six lightings.
 LIGHTINGS = (
-    ((1.0, 0.7, 0.4, 0.4), 0.6, 228),
-    ((1.0, 0.0, 0.4, 0.0), 0.5, 219),
-    ((0.0, 1.0, 0.0, 0.3), 0.5, 215),
-    ((1.0, 0.4, 0.0, 0.0), 0.4, 232),
-    ((0.0, 0.2, 1.0, 0.6), 0.6, 208),
-    ((0.2, 0.0, 0.0, 1.0), 0.4, 224),
+    ((1.0, 0.7, 0.4, 0.4), 0.8, 229),
+    ((1.0, 0.0, 0.4, 0.0), 0.65, 221),
+    ((0.0, 1.0, 0.0, 0.3), 0.65, 217),
+    ((1.0, 0.4, 0.0, 0.0), 0.55, 232),
+    ((0.0, 0.2, 1.0, 0.6), 0.8, 211),
+    ((0.2, 0.0, 0.0, 1.0), 0.55, 225),
 )
 
 
@@ -50,7 +50,9 @@ def _spiral(heights: np.ndarray) -> np.ndarray:
     return np.stack([rim * np.cos(turn), rim * np.sin(turn), heights], 1)
 
 
-_DISC = _dealt(_spiral(np.sqrt((np.arange(16) + 0.5) / 16))[:, :2])  # the unit disc: the upper hemisphere's shadow
+_DISC = _dealt(
+    _spiral(np.sqrt((np.arange(16) + 0.5) / 16))[:, :2]
+)  # the unit disc: the upper hemisphere's shadow
 _SPHERE = _dealt(_spiral((np.arange(64) + 0.5) / 32 - 1))
 
 
@@ -119,7 +121,9 @@ class Studio:
         """Return the diffuse light: cosine-distributed rays that see the room, the table's glow, or the toy."""
         toward = _unit(normal + np.float32(0.99) * _SPHERE)
         clear = self._clear(point, toward, np.ones(len(point), bool))
-        return _smoothed(np.where(toward[:, 2] > 0, np.float32(1), np.float32(_TABLE_GLOW)) * clear, on_toy, 8)
+        return _smoothed(
+            np.where(toward[:, 2] > 0, np.float32(1), np.float32(_TABLE_GLOW)) * clear, on_toy, 8
+        )
 
     def _clear(self, point, toward, wanted) -> np.ndarray:
         """Return whether nothing lies between each wanted point and infinity; False where not wanted."""

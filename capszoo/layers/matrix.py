@@ -1,0 +1,271 @@
+"""Capsules with a pose and a separate activation: primary, convolutional, and class capsules.
+
+Between these layers capsules are a pair: poses `[B, H, W, types, 4, 4]` (vector poses: `[B, H, W, types, 16]`) and
+activations `[B, H, W, types]` in [0, 1], both float32.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.routing.neighbourhood import Neighbourhood
+
+POSE_SIDE = 4
+# Shape of a pose, and the same as rows of what one transformation matrix multiplies: a vector is a single row.
+POSES = {"matrix": ((POSE_SIDE, POSE_SIDE), POSE_SIDE), "vector": ((POSE_SIDE**2,), POSE_SIDE**2)}
+
+
+class _PosedCapsules(keras.layers.Layer):
+    """What the layers share: poses that are matrices or vectors, and their order inside a layer.
+
+    Inside, positions come last, `[types * D, B, H, W]`: the products that make votes then come out as routing wants
+    them, and only poses, never votes, are transposed. A matrix pose is there listed column by column.
+    """
+
+    def __init__(self, pose="matrix", **kwargs):
+        super().__init__(**kwargs)
+        if pose not in POSES:
+            raise ValueError(f"pose must be 'matrix' or 'vector'. Received: {pose!r}")
+        self.pose = pose
+        self.pose_shape, self.width = POSES[pose]
+        self.rows = POSE_SIDE**2 // self.width
+
+    def _positions_last(self, capsules):
+        """Poses `[types * D, B, H, W]` and activations `[types, B, H, W]` of capsules `[B, H, W, types, ...]`."""
+        poses, activations = capsules
+        height, width, types = activations.shape[1:]
+        # [B, H, W, types, row, column] -> [types, column, row, B * H * W]
+        poses = ops.reshape(poses, (-1, types, self.rows, self.width))
+        poses = ops.reshape(ops.transpose(poses, (1, 3, 2, 0)), (types * POSE_SIDE**2, -1, height, width))
+        return ops.cast(poses, self.compute_dtype), ops.moveaxis(activations, -1, 0)
+
+    def _capsules(self, poses, activations):
+        """Capsules `[B, H, W, types, ...]` or `[B, types, ...]` of what routing returned for positions last."""
+        types, grid = poses.shape[0], poses.shape[3:]
+        # [types, column * row, B, H, W] -> [B, H, W, types, row, column]
+        poses = ops.reshape(poses, (types, self.width, self.rows, -1))
+        poses = ops.reshape(ops.transpose(poses, (3, 0, 2, 1)), (-1, *grid, types, *self.pose_shape))
+        return poses, ops.moveaxis(activations, 0, -1)
+
+    def get_config(self):
+        return {**super().get_config(), "pose": self.pose}
+
+
+class _RoutedCapsules(_PosedCapsules):
+    """A layer of `types` parents whose votes are reconciled by `routing`."""
+
+    def __init__(self, types, routing, pose="matrix", **kwargs):
+        super().__init__(pose=pose, **kwargs)
+        self.types = types
+        self.routing = routing
+
+    def _add_kernel(self, leading, deviation):
+        """Transformation matrices `[*leading, width, types, width]`."""
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(*leading, self.width, self.types, self.width),
+            initializer=keras.initializers.TruncatedNormal(stddev=deviation),
+        )
+
+    def _transform(self, children):
+        """Votes V = M W, `[..., I, types * width, N]`, of poses `[..., I, width, N]`, N = rows * positions."""
+        # [..., width, types, width] -> [I, types * width, width]
+        kernel = ops.reshape(self.kernel, (-1, self.width, self.types * self.width))
+        return ops.matmul(ops.swapaxes(kernel, 1, 2), children)
+
+    def _route(self, votes, activations, num_iterations, return_history):
+        poses, activations, *history = self.routing(
+            votes,
+            activations,
+            num_iterations=num_iterations,
+            return_history=return_history,
+            positions_last=True,
+        )
+        capsules = self._capsules(poses, activations)
+        # [T, I, O, B, ...] -> [T, B, ..., I, O]
+        return (capsules, ops.moveaxis(history[0], (1, 2), (-2, -1))) if return_history else capsules
+
+    def get_config(self):
+        routing = keras.saving.serialize_keras_object(self.routing)
+        return {**super().get_config(), "types": self.types, "routing": routing}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        config["routing"] = keras.saving.deserialize_keras_object(config["routing"])
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class MatrixPrimaryCapsules(_PosedCapsules):
+    """The first capsules: pose and activation of every type, each linear in the feature map at its position.
+
+        M = x A_pose
+        a = 1 / (1 + exp(-(x A_activation - 1)))
+
+    where:
+      x: feature map `[B, H, W, C]`.
+      M: poses `[B, H, W, types, 4, 4]`, or `[B, H, W, types, 16]` for `pose="vector"`.
+      a: activations `[B, H, W, types]`, in (0, 1).
+      A_pose: `pose_kernel[C, types * 16]`; A_activation: `activation_kernel[C, types]`; both truncated normal of
+        standard deviation 0.5. There is no bias.
+
+    Errors: `ValueError` for another `pose`.
+    Source: Hinton et al. 2018, section 4; the shift by -1 and the standard deviations from the authors' code.
+    Differs from the authors' code: it draws the activations' weights with a deviation of 3, but orders the channels
+    so that they land on the last capsules, poses included; the weights of nearly all capsules have 0.5, as here.
+    """
+
+    def __init__(self, types, pose="matrix", **kwargs):
+        super().__init__(pose=pose, **kwargs)
+        self.types = types
+
+    def build(self, input_shape):
+        for name, per_type in (("pose_kernel", POSE_SIDE**2), ("activation_kernel", 1)):
+            kernel = self.add_weight(
+                name=name,
+                shape=(input_shape[-1], self.types * per_type),
+                initializer=keras.initializers.TruncatedNormal(stddev=0.5),
+            )
+            setattr(self, name, kernel)
+
+    def call(self, features):
+        height, width = features.shape[1:3]
+        poses = ops.cast(ops.matmul(features, self.pose_kernel), "float32")
+        logits = ops.cast(ops.matmul(features, self.activation_kernel), "float32")
+        poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))
+        return poses, ops.sigmoid(logits - 1.0)
+
+    def get_config(self):
+        return {**super().get_config(), "types": self.types}
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class ConvCapsules(_RoutedCapsules):
+    """Convolutional capsules: each parent hears the children in its window, through one matrix per tap and type.
+
+        V_ij = M_i W_ij                                      # section 2
+        M_j, a_j = routing(V_ij, a_i)
+
+    where:
+      M_i, a_i: children, a pair of poses and activations, see above.
+      W_ij: `kernel[K, K, types of children, 4, types, 4]` (vector poses: 16 instead of 4), truncated normal of
+        standard deviation 0.3; the same at all positions.
+      M_j, a_j: parents, `types` at each position of the grid that windows of `kernel_size` and `strides` without
+        padding leave.
+      routing: an `EMRouting`; it is told the neighbourhood, so that a child's parents at all positions compete.
+
+    `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
+    as the fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
+    Errors: `ValueError` for another `pose` and for a grid smaller than the window.
+    Source: Hinton et al. 2018, section 4; initial weights from the authors' code.
+    """
+
+    def __init__(self, types, kernel_size, strides, routing, pose="matrix", **kwargs):
+        super().__init__(types, routing, pose, **kwargs)
+        self.kernel_size = kernel_size
+        self.strides = strides
+
+    def build(self, capsules_shape):
+        *grid, children = capsules_shape[1][1:]
+        self.neighbourhood = Neighbourhood(self.kernel_size, self.strides, tuple(grid))
+        self._add_kernel((self.kernel_size, self.kernel_size, children), 0.3)
+        self.routing.neighbourhood = self.neighbourhood
+        seen = self.neighbourhood.taps * children
+        self.routing.build((None, *self.neighbourhood.parent_grid, seen, self.types, POSE_SIDE**2))
+
+    def votes(self, poses):
+        """Votes `[I, O, D, B, H', W']` of poses `[types * D, B, H, W]`; a matrix is listed column by column."""
+        children, count = self.neighbourhood.unfold(poses), self.neighbourhood.taps * self.kernel.shape[2]
+        # [taps, types * column * row, B, H', W'] -> [taps * types, column, row * B * H' * W']
+        votes = self._transform(ops.reshape(children, (count, self.width, -1)))
+        return ops.reshape(votes, (count, self.types, POSE_SIDE**2, -1, *self.neighbourhood.parent_grid))
+
+    def call(self, capsules, num_iterations=None, return_history=False):
+        poses, activations = self._positions_last(capsules)
+        activations = self.neighbourhood.unfold(activations)
+        # [taps, types, B, H', W'] -> [I, B, H', W']
+        children = self.neighbourhood.taps * activations.shape[1]
+        activations = ops.reshape(activations, (children, -1, *self.neighbourhood.parent_grid))
+        return self._route(self.votes(poses), activations, num_iterations, return_history)
+
+    def get_config(self):
+        return {**super().get_config(), "kernel_size": self.kernel_size, "strides": self.strides}
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class SharedClassCapsules(_RoutedCapsules):
+    """Class capsules that hear every capsule below; capsules of one type share one matrix per class.
+
+        V_ij = M_i W_type(i)j
+        V_ij[entries] += coordinates of i                    # coordinate addition, section 4
+        M_j, a_j = routing(V_ij, a_i)
+
+    where:
+      M_i, a_i: children, a pair of poses `[B, H, W, types, ...]` and activations `[B, H, W, types]`.
+      W: `kernel[types of children, 4, types, 4]` (vector poses: 16 instead of 4), truncated normal of standard
+        deviation 0.01.
+      M_j, a_j: parents, a pair of poses `[B, types, ...]` and activations `[B, types]`; one type per class.
+      coordinates: the rows' and the columns' coordinates, two sequences of numbers, H and W long; None adds none.
+      entries: which two entries of the vote get row and column, in a matrix listed row by row: 3 and 7 are the first
+        two of the right-hand column.
+      routing: an `EMRouting`.
+
+    `return_history=True` returns `(capsules, coefficients[T, B, H * W * types of children, O])`, the types as the
+    fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
+    Errors: `ValueError` for another `pose` and for coordinates that are not as many as rows and columns.
+    Source: Hinton et al. 2018, section 4; initial weights from the authors' code.
+    """
+
+    def __init__(self, types, routing, coordinates=None, entries=(3, 7), pose="matrix", **kwargs):
+        super().__init__(types, routing, pose, **kwargs)
+        self.coordinates = coordinates
+        self.entries = tuple(entries)
+
+    def build(self, capsules_shape):
+        *grid, children = capsules_shape[1][1:]
+        if self.coordinates is not None and [len(axis) for axis in self.coordinates] != grid:
+            lengths = [len(axis) for axis in self.coordinates]
+            raise ValueError(
+                f"coordinates of {grid[0]} rows and {grid[1]} columns are needed. Received: {lengths}"
+            )
+        self._add_kernel((children,), 0.01)
+        seen = math.prod(grid) * children
+        self.routing.build((None, seen, self.types, POSE_SIDE**2))
+
+    def votes(self, poses):
+        """Votes `[I, O, D, B]` of poses `[types * D, B, H, W]`; a matrix is listed column by column."""
+        positions, types = math.prod(poses.shape[2:]), self.kernel.shape[0]
+        # [types * D, B, H, W] -> [H, W, types * D, B] -> [H * W, types, column, row * B]
+        children = ops.reshape(ops.moveaxis(poses, (2, 3), (0, 1)), (positions, types, self.width, -1))
+        votes = self._transform(children)
+        # [H * W, types, O * column, row * B] -> [H * W, types, O, D, B]
+        votes = ops.reshape(votes, (positions, types, self.types, POSE_SIDE**2, -1))
+        if self.coordinates is not None:
+            addition = ops.cast(self._addition(), votes.dtype)
+            votes = votes + ops.reshape(addition, (positions, 1, 1, POSE_SIDE**2, 1))
+        return ops.reshape(votes, (positions * types, self.types, POSE_SIDE**2, -1))
+
+    def _addition(self):
+        """What is added to the votes of each position: an array `[H, W, D]`."""
+        rows, columns = self.coordinates
+        addition = np.zeros((len(rows), len(columns), POSE_SIDE**2), "float32")
+        # The entry at (row, column) of a matrix stands at (column, row) in a list of its columns.
+        row_entry, column_entry = (
+            entry % self.width * self.rows + entry // self.width for entry in self.entries
+        )
+        addition[..., row_entry] = np.asarray(rows)[:, None]
+        addition[..., column_entry] = np.asarray(columns)[None, :]
+        return addition
+
+    def call(self, capsules, num_iterations=None, return_history=False):
+        poses, activations = self._positions_last(capsules)
+        # [types, B, H, W] -> [H, W, types, B] -> [I, B]
+        activations = ops.moveaxis(activations, (2, 3), (0, 1))
+        activations = ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
+        return self._route(self.votes(poses), activations, num_iterations, return_history)
+
+    def get_config(self):
+        return {**super().get_config(), "coordinates": self.coordinates, "entries": self.entries}

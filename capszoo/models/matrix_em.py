@@ -1,0 +1,159 @@
+"""Matrix capsules with EM routing, the network of Hinton et al. 2018."""
+
+import dataclasses
+import typing
+
+import keras
+import numpy as np
+
+from capszoo.config import section
+from capszoo.layers.coordinates import receptive_field_centres
+from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
+from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
+from capszoo.models.objective import Objective, set_accuracy
+from capszoo.routing.em import EMRouting
+
+# (kernel_size, strides) from the image upwards: conv1, primary_capsules, conv_capsules1, conv_capsules2.
+WINDOWS = ((5, 2), (1, 1), (3, 2), (3, 1))
+# Pixels are scaled to about [-0.1, 0.1] before they are added to votes (authors' code).
+PIXELS_PER_UNIT = 100
+
+
+@section("model", "matrix_em")
+@dataclasses.dataclass(frozen=True)
+class MatrixCapsNet:
+    """A convolution, primary capsules, two convolutional capsule layers and class capsules; EM routing between them.
+
+        images [B, H, W, C]
+        conv1             5x5, `channels` (A), stride 2, ReLU
+        primary_capsules  1x1: `primary_types` (B)
+        conv_capsules1    3x3, stride 2: `conv1_types` (C); EM routing
+        conv_capsules2    3x3, stride 1: `conv2_types` (D); EM routing
+        class_capsules    one matrix per type and class, coordinate addition; EM routing
+        scores            activations of the class capsules
+
+    Outputs: `scores [B, classes]` in [0, 1], `poses [B, classes, 4, 4]` (`[B, classes, 16]` for vectors).
+
+    where:
+      pose: "matrix" 4x4, or "vector" of 16 with transformations of 16x16.
+      variant: "paper" (Procedure 1) or "official" (the authors' code), see `EMRouting`.
+      num_iterations: M-steps of every routing.
+      final_lambda: inverse temperature that the schedule tends to.
+      activation: "logistic" (description length), or "mixing" (proportions of a mixture), see `EMRouting`.
+      coordinates: what is added to the votes for classes, the position of the receptive field's centre / 100 pixels:
+        "paper" measures from the image's centre and adds row and column to the top of the right-hand column (of a
+        vector: to the first two entries); "official" measures from half a pixel right and below and adds column and
+        row to the first two entries of the first row; "none" adds nothing.
+      loss: "spread", "margin" (Sabour et al. 2017) or "cross_entropy" (of the activations' logits).
+      margin: schedule of the spread loss's margin, "linear" (paper) or "sigmoid" (authors' code).
+      loss_scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
+
+    Parameters for 32x32x2 and 5 classes: 316,650; with channels 64, types 8, 16, 16: 68,618; vector poses:
+    4,778,730.
+    Source: Hinton et al. 2018, section 4, figure 1, Table 1; initial weights from the authors' code.
+    Differs from the paper: weight decay (2e-7 in the authors' code) is left out; see `EMRouting`.
+    """
+
+    channels: int = 32
+    primary_types: int = 32
+    conv1_types: int = 32
+    conv2_types: int = 32
+    pose: typing.Literal["matrix", "vector"] = "matrix"
+    variant: typing.Literal["paper", "official"] = "paper"
+    num_iterations: int = 3
+    final_lambda: float = 0.01
+    activation: typing.Literal["logistic", "mixing"] = "logistic"
+    coordinates: typing.Literal["paper", "official", "none"] = "paper"
+    loss: typing.Literal["spread", "margin", "cross_entropy"] = "spread"
+    margin: typing.Literal["linear", "sigmoid"] = "linear"
+    loss_scaling: typing.Literal["paper", "official"] = "paper"
+
+    paper: typing.ClassVar[str] = "Hinton et al. 2018"
+    routing: typing.ClassVar[str] = "em"
+    stages: typing.ClassVar[tuple[str, ...]] = (
+        "conv1",
+        "primary_capsules",
+        "conv_capsules1",
+        "conv_capsules2",
+        "class_capsules",
+    )
+    # What a new number of classes makes anew; all other weights survive fine-tuning.
+    head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/",)
+
+    def build(self, image_shape, num_classes, labels_per_image=1):
+        """The inference model: `images` -> dict of outputs. Images are standardised where the paper does so.
+
+        Errors: `ValueError` for images too small for the four windows (below 17x17).
+        """
+        centres = [receptive_field_centres(side, WINDOWS) for side in image_shape[:2]]
+        images = keras.Input(image_shape, name="images")
+        features = keras.layers.Conv2D(
+            self.channels,
+            5,
+            strides=2,
+            activation="relu",
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
+            bias_initializer=keras.initializers.Constant(0.1),
+            name="conv1",
+        )(images)
+        capsules = MatrixPrimaryCapsules(self.primary_types, self.pose, name="primary_capsules")(features)
+        capsules = ConvCapsules(
+            self.conv1_types, 3, 2, self._routing(0.5, 0.5), self.pose, name="conv_capsules1"
+        )(capsules)
+        capsules = ConvCapsules(
+            self.conv2_types, 3, 1, self._routing(0.5, 0.5), self.pose, name="conv_capsules2"
+        )(capsules)
+        poses, scores = SharedClassCapsules(
+            num_classes,
+            self._routing(2.0, 1.0),
+            *self._coordinates(centres),
+            pose=self.pose,
+            name="class_capsules",
+        )(capsules)
+        return keras.Model(images, {"scores": scores, "poses": poses}, name="matrix_em")
+
+    def _routing(self, beta_u, beta_a):
+        return EMRouting(
+            self.num_iterations,
+            self.variant,
+            self.activation,
+            self.final_lambda,
+            beta_u,
+            beta_a,
+            name="routing",
+        )
+
+    def _coordinates(self, centres):
+        """`coordinates` and `entries` of `SharedClassCapsules`."""
+        if self.coordinates == "none":
+            return None, (0, 1)
+        shift = 0.5 if self.coordinates == "official" else 0.0
+        scaled = tuple(tuple((centre - shift) / PIXELS_PER_UNIT for centre in axis) for axis in centres)
+        if self.coordinates == "official":
+            return scaled, (1, 0)
+        return scaled, (3, 7) if self.pose == "matrix" else (0, 1)
+
+    def objective(self, model, labels_per_image=1):
+        """The chosen loss on the scores.
+
+        Errors: `ValueError` for several labels per image, unless the loss is "margin".
+        """
+        if labels_per_image != 1 and self.loss != "margin":
+            raise ValueError(f"loss {self.loss!r} needs one label per image. Received: {labels_per_image}")
+        num_classes = model.output["scores"].shape[-1]
+        loss = {
+            "spread": lambda: SpreadLoss(self.loss_scaling),
+            "margin": lambda: MarginLoss(self.loss_scaling),
+            "cross_entropy": ActivationCrossEntropy,
+        }[self.loss]()
+
+        def arrange(batch):
+            labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
+            targets = np.eye(num_classes, dtype="float32")[labels].sum(axis=1)
+            if self.loss == "spread":
+                # A batch that is no part of a training is judged by the margin that training ends with.
+                targets *= np.float32(spread_margin(batch.get("progress", 1.0), self.margin))
+            return {"images": batch["images"]}, {"scores": targets}
+
+        inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
+        return Objective(keras.Model(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange)

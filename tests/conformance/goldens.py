@@ -1,0 +1,335 @@
+"""The list of what must conform: one entry for each routing, layer, architecture, tiny model and preset.
+
+A new routing, layer or paper adds its entries here and is then held to every property in this folder; one without
+an entry fails `test_coverage.py`. Nothing here needs a backend other than Keras's own, so that `jax_twin.py` reads
+the same list.
+"""
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from oracles import dynamic_routing as oracle
+from oracles.em_routing import em_routing_dense
+
+from capszoo import layers, models, routing
+
+
+def _numbers(name, *shapes):
+    """Arrays of normal numbers that depend on `name` only."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    return [rng.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def _logistic(logits):
+    """Activations, in [0, 1]."""
+    return 1 / (1 + np.exp(-logits))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RoutingGolden:
+    """A routing and its oracle.
+
+    where:
+      create: makes the layer; takes Keras's own keywords, such as `dtype`.
+      oracle: `(votes, activations, weights, num_iterations)` -> dict of `poses`, `activations` and `coefficients`
+        (one per iteration), in float64; `weights` by name.
+      weights: shape of each weight for `votes_shape`, by name.
+      per_parent: the weights whose first axis counts parents.
+      share: what a child gives to its parents together: "all" of itself, "some" of it, or "fixed" amounts.
+      iterations: the counts it is tested with.
+      takes_activations: whether children's activations matter.
+    """
+
+    name: str
+    create: Callable
+    oracle: Callable
+    weights: dict
+    per_parent: tuple
+    share: str
+    iterations: tuple = (1, 2, 3, 5)
+    takes_activations: bool = False
+    votes_shape: tuple = (2, 6, 4, 5)
+
+    def inputs(self):
+        """Votes `[B, I, O, D]` and the children's activations `[B, I]` or None."""
+        votes, logits = _numbers(self.name, self.votes_shape, self.votes_shape[:-2])
+        return votes, _logistic(logits) if self.takes_activations else None
+
+
+def _vector_capsules(route):
+    """An oracle of `route`, whose parents' activations are the lengths of their poses."""
+
+    def routed(votes, activations, weights, num_iterations):
+        result = route(votes, num_iterations, weights.get("bias"))
+        return {**result, "activations": np.linalg.norm(result["poses"], axis=-1)}
+
+    return routed
+
+
+def _em(votes, activations, weights, num_iterations):
+    """The oracle of `EMRouting`, with the floors that it keeps under masses and variances."""
+    floors = {"variance_floor": 5e-4, "mass_floor": 1e-5}
+    betas = weights["beta_u"], weights["beta_a"]
+    return em_routing_dense(votes, activations, *betas, num_iterations, final_lambda=0.5, **floors)
+
+
+ROUTINGS = [
+    RoutingGolden(
+        "dynamic",
+        routing.DynamicRouting,
+        _vector_capsules(oracle.dynamic_routing),
+        weights={"bias": (4, 5)},
+        per_parent=("bias",),
+        share="all",
+    ),
+    RoutingGolden(
+        "dynamic_without_bias",
+        lambda **keywords: routing.DynamicRouting(use_bias=False, **keywords),
+        _vector_capsules(oracle.dynamic_routing),
+        weights={},
+        per_parent=(),
+        share="all",
+    ),
+    RoutingGolden(
+        "leaky",
+        lambda **keywords: routing.DynamicRouting(leaky=True, **keywords),
+        _vector_capsules(lambda votes, count, bias: oracle.dynamic_routing(votes, count, bias, leaky=True)),
+        weights={"bias": (4, 5)},
+        per_parent=("bias",),
+        share="some",
+    ),
+    RoutingGolden(
+        "uniform_sum",
+        routing.UniformRouting,
+        _vector_capsules(lambda votes, count, bias: oracle.uniform_routing(votes, bias, "sum")),
+        weights={"bias": (4, 5)},
+        per_parent=("bias",),
+        share="fixed",
+        iterations=(1,),
+    ),
+    RoutingGolden(
+        "uniform_mean",
+        lambda **keywords: routing.UniformRouting("mean", **keywords),
+        _vector_capsules(lambda votes, count, bias: oracle.uniform_routing(votes, bias, "mean")),
+        weights={"bias": (4, 5)},
+        per_parent=("bias",),
+        share="all",
+        iterations=(1,),
+    ),
+    RoutingGolden(
+        "em",
+        lambda **keywords: routing.EMRouting(final_lambda=0.5, **keywords),
+        _em,
+        weights={"beta_u": (4,), "beta_a": (4,)},
+        per_parent=("beta_u", "beta_a"),
+        share="all",
+        iterations=(1, 3),
+        takes_activations=True,
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LayerGolden:
+    """A layer.
+
+    where:
+      create: makes the layer; takes Keras's own keywords.
+      inputs: shape of each input without the batch; a pair of shapes is capsules: poses and activations.
+      output: shape of the output, or such a pair.
+      weights: shape of each weight, by its path below the layer.
+      float32: whether the output is float32 under every dtype policy; otherwise it follows the policy.
+    """
+
+    name: str
+    create: Callable
+    inputs: tuple
+    output: tuple
+    weights: dict = dataclasses.field(default_factory=dict)
+    float32: bool = True
+
+    def arrays(self, batch=3):
+        """One array `[batch, ...]` per input, or a pair of them."""
+        made = []
+        for i, shape in enumerate(self.inputs):
+            shapes = (shape,) if isinstance(shape[0], int) else shape
+            numbers = _numbers(f"{self.name}{i}", *((batch, *part) for part in shapes))
+            made.append(numbers[0] if len(numbers) == 1 else (numbers[0], _logistic(numbers[1])))
+        return made
+
+    def symbols(self):
+        """The same as Keras inputs of any batch."""
+        return keras.tree.map_structure(lambda array: keras.Input(array.shape[1:]), self.arrays())
+
+
+_CAPSULES_OF_3_TYPES = ((5, 6, 3, 4, 4), (5, 6, 3))
+
+LAYERS = [
+    LayerGolden(
+        "primary",
+        lambda **keywords: layers.PrimaryCapsules(3, 4, 3, strides=2, scale=0.5, **keywords),
+        inputs=((7, 9, 2),),
+        output=(3, 4, 3, 4),
+        weights={"kernel": (3, 3, 2, 12), "bias": (3, 4)},
+    ),
+    LayerGolden(
+        "primary_same",
+        lambda **keywords: layers.PrimaryCapsules(2, 3, 5, strides=2, padding="same", **keywords),
+        inputs=((7, 8, 2),),
+        output=(4, 4, 2, 3),
+        weights={"kernel": (5, 5, 2, 6), "bias": (2, 3)},
+    ),
+    LayerGolden(
+        "dense",
+        lambda **keywords: layers.DenseCapsules(4, 5, routing.DynamicRouting(name="routing"), **keywords),
+        inputs=((2, 3, 2, 6),),
+        output=(4, 5),
+        weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
+    ),
+    LayerGolden("length", layers.Length, inputs=((5, 4),), output=(5,)),
+    LayerGolden(
+        "most_active", lambda **keywords: layers.MostActive(2, **keywords), inputs=((5,),), output=(2, 5)
+    ),
+    LayerGolden("mask", layers.MaskCapsules, inputs=((5, 4), (2, 5)), output=(2, 20), float32=False),
+    LayerGolden(
+        "decoder",
+        lambda **keywords: layers.Decoder((4, 3, 2), hidden=(6, 7), **keywords),
+        inputs=((2, 10),),
+        output=(2, 4, 3, 2),
+        weights={
+            "hidden1/kernel": (10, 6),
+            "hidden1/bias": (6,),
+            "hidden2/kernel": (6, 7),
+            "hidden2/bias": (7,),
+            "pixels/kernel": (7, 24),
+            "pixels/bias": (24,),
+        },
+    ),
+    LayerGolden(
+        "matrix_primary",
+        lambda **keywords: layers.MatrixPrimaryCapsules(3, **keywords),
+        inputs=((5, 6, 7),),
+        output=_CAPSULES_OF_3_TYPES,
+        weights={"pose_kernel": (7, 48), "activation_kernel": (7, 3)},
+    ),
+    LayerGolden(
+        "conv",
+        lambda **keywords: layers.ConvCapsules(2, 3, 2, routing.EMRouting(name="routing"), **keywords),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 2, 2, 4, 4), (2, 2, 2)),
+        weights={"kernel": (3, 3, 3, 4, 2, 4), "routing/beta_u": (2,), "routing/beta_a": (2,)},
+    ),
+    LayerGolden(
+        "shared_class",
+        lambda **keywords: layers.SharedClassCapsules(2, routing.EMRouting(name="routing"), **keywords),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 4, 4), (2,)),
+        weights={"kernel": (3, 4, 2, 4), "routing/beta_u": (2,), "routing/beta_a": (2,)},
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelGolden:
+    """A small network of a registered architecture.
+
+    where:
+      architecture: the dataclass that builds it.
+      outputs: shape of each output without the batch, by name.
+      image_shape, num_classes, labels_per_image: what it is built for.
+      learning_rate: with which Adam learns one batch by heart in 200 steps.
+    """
+
+    name: str
+    architecture: object
+    outputs: dict
+    image_shape: tuple = (20, 20, 1)
+    num_classes: int = 5
+    labels_per_image: int = 1
+    learning_rate: float = 3e-3
+
+    def build(self):
+        """The inference model."""
+        return self.architecture.build(self.image_shape, self.num_classes, self.labels_per_image)
+
+    def objective(self, model):
+        """What it is trained on."""
+        return self.architecture.objective(model, self.labels_per_image)
+
+    def batch(self, size=8):
+        """A batch as a data set gives it: a bright box per label, its place told by the class."""
+        height, width, channels = self.image_shape
+        labels = (np.arange(size)[:, None] + np.arange(self.labels_per_image)) % self.num_classes
+        sources = np.zeros((size, self.labels_per_image, height, width, channels), "float32")
+        for row, image in zip(labels, sources, strict=True):
+            for label, source in zip(row, image, strict=True):
+                source[2 + 3 * label : 6 + 3 * label, 3 * label : 3 * label + 7] = 0.6 + 0.4 * (label % 2)
+        batch = {"images": sources.max(axis=1), "labels": labels}
+        return (
+            {**batch, "sources": sources} if self.labels_per_image > 1 else {**batch, "labels": labels[:, 0]}
+        )
+
+
+_SMALL = {"channels": 8, "primary_types": 3}
+_CAPSULES = {"scores": (5,), "poses": (5, 16)}
+
+MODELS = [
+    ModelGolden(
+        "dynamic", models.DynamicCapsNet(**_SMALL), outputs={**_CAPSULES, "reconstruction": (20, 20, 1)}
+    ),
+    ModelGolden(
+        "dynamic_two_labels",
+        models.DynamicCapsNet(**_SMALL),
+        outputs={**_CAPSULES, "reconstruction": (2, 20, 20, 1)},
+        labels_per_image=2,
+    ),
+    ModelGolden(
+        "dynamic_leaky_same",
+        models.DynamicCapsNet(**_SMALL, routing="leaky", padding="same", decoder=False),
+        outputs=_CAPSULES,
+        image_shape=(12, 10, 3),
+    ),
+    ModelGolden(
+        "dynamic_no_routing",
+        models.DynamicCapsNet(**_SMALL, routing="sum", class_bias=False, loss_scaling="official"),
+        outputs={**_CAPSULES, "reconstruction": (20, 20, 1)},
+    ),
+    ModelGolden(
+        "dynamic_mean", models.DynamicCapsNet(**_SMALL, routing="mean", decoder=False), outputs=_CAPSULES
+    ),
+    # The paper's temperature and margin need far more than 200 steps of so small a network.
+    ModelGolden(
+        "matrix_em",
+        models.MatrixCapsNet(
+            channels=8,
+            primary_types=3,
+            conv1_types=4,
+            conv2_types=4,
+            num_iterations=2,
+            final_lambda=0.3,
+            loss="cross_entropy",
+        ),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
+        "cnn",
+        models.ConvNet(channels=(4, 6), hidden=16, dropout=0.1),
+        outputs={"scores": (5,), "poses": (5, 1)},
+    ),
+]
+
+# One network of each architecture, the first in the list.
+ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(MODELS)}.values())
+
+# The number of parameters of each preset.
+PRESETS = {
+    "dynamic_fashion_mnist": 8_215_728,
+    "dynamic_mnist": 8_215_728,
+    "dynamic_mnist_expanded": 13_475_808,
+    "dynamic_mnist_sum": 8_215_568,
+    "dynamic_multimnist": 11_361_968,
+}

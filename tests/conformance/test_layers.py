@@ -1,0 +1,137 @@
+"""What every layer obeys."""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conformance.goldens import LAYERS
+from support import POLICIES, arrays, by_path, dtype_policy, fill
+
+every_layer = pytest.mark.parametrize("golden", LAYERS, ids=lambda golden: golden.name)
+
+
+def fresh(golden):
+    layer = golden.create(name="layer")
+    layer(*golden.arrays())
+    return fill(layer)
+
+
+# One layer for many tests, because tracing costs more than computing.
+shared = functools.cache(fresh)
+
+
+def made(golden):
+    """The golden's layer with known weights, and its inputs."""
+    return fill(shared(golden)), golden.arrays()
+
+
+def close(outputs, expected, **tolerance):
+    keras.tree.map_structure(
+        lambda output, other: np.testing.assert_allclose(tf.cast(output, "float32"), other, **tolerance),
+        outputs,
+        expected,
+    )
+
+
+@every_layer
+def test_its_weights_have_the_paths_and_shapes_of_the_golden(golden):
+    layer, _ = made(golden)
+    assert by_path(layer) == golden.weights
+
+
+@every_layer
+def test_its_output_has_the_shape_of_the_golden_with_and_without_a_known_batch(golden):
+    layer, inputs = made(golden)
+    for output, batch in ((layer(*inputs), 3), (layer(*golden.symbols()), None)):
+        shapes = keras.tree.map_structure(lambda tensor: tensor.shape, output)
+        pair = not isinstance(golden.output[0], int)
+        assert shapes == (
+            tuple((batch, *shape) for shape in golden.output) if pair else (batch, *golden.output)
+        )
+
+
+@every_layer
+def test_its_configuration_makes_it_again(golden):
+    layer, inputs = made(golden)
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    again = keras.saving.deserialize_keras_object(config, safe_mode=True)
+    assert type(again) is type(layer)
+    assert json.loads(json.dumps(keras.saving.serialize_keras_object(again))) == config
+    again(*inputs)
+    assert [weight.path for weight in again.weights] == [weight.path for weight in layer.weights]
+    again.set_weights(layer.get_weights())
+    close(again(*inputs), layer(*inputs), rtol=0, atol=0)
+
+
+@every_layer
+def test_saved_and_loaded_it_gives_identical_outputs(golden, tmp_path):
+    symbols = golden.symbols()
+    model = fill(keras.Model(symbols, golden.create(name="layer")(*symbols)))
+    model.save(tmp_path / "layer.keras")
+    loaded = keras.models.load_model(tmp_path / "layer.keras", safe_mode=True)
+    expected, outputs = (arrays(net(golden.arrays())) for net in (model, loaded))
+    close(outputs, expected, rtol=0, atol=0)
+
+
+@every_layer
+@pytest.mark.parametrize("how", ["graph", "xla"])
+def test_it_says_the_same_however_it_is_run(golden, how):
+    layer, inputs = made(golden)
+    run = tf.function(lambda *inputs: layer(*inputs), autograph=False, jit_compile=how == "xla")
+    close(run(*inputs), layer(*inputs), rtol=1e-4, atol=1e-5)
+
+
+@every_layer
+def test_rows_do_not_depend_on_each_other(golden):
+    layer, inputs = made(golden)
+    expected = arrays(layer(*inputs))
+    for array in keras.tree.flatten(inputs):
+        array[0] = np.nan
+    for array, other in zip(arrays(layer(*inputs)), expected, strict=True):
+        np.testing.assert_allclose(array[1:], other[1:], rtol=1e-5, atol=1e-6)
+
+
+@every_layer
+def test_a_finite_gradient_reaches_every_weight(golden):
+    layer, inputs = made(golden)
+    with tf.GradientTape() as tape:
+        total = sum(tf.reduce_sum(tf.square(tensor)) for tensor in keras.tree.flatten(layer(*inputs)))
+    for weight, gradient in zip(layer.weights, tape.gradient(total, layer.weights), strict=True):
+        assert gradient is not None, f"{weight.path} gets no gradient"
+        assert np.all(np.isfinite(gradient)), weight.path
+        assert np.any(gradient != 0), weight.path
+
+
+@every_layer
+def test_zero_inputs_have_finite_values_and_gradients_whatever_the_weights(golden):
+    layer, inputs = made(golden)
+    inputs = keras.tree.map_structure(tf.zeros_like, inputs)
+    watched = keras.tree.flatten(inputs)
+    for scale in (0.3, 0.0):
+        fill(layer, scale=scale)
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            output = keras.tree.flatten(layer(*inputs))
+        gradients = tape.gradient(output, watched + layer.weights)
+        for array in arrays(output + [gradient for gradient in gradients if gradient is not None]):
+            assert np.all(np.isfinite(array))
+
+
+@every_layer
+@pytest.mark.parametrize("policy", POLICIES)
+def test_mixed_precision_keeps_weights_and_what_is_promised_in_float32(golden, policy):
+    layer, inputs = made(golden)
+    expected = layer(*inputs)
+    with dtype_policy(policy):
+        mixed = fresh(golden)
+        output = mixed(*inputs)
+        symbols = mixed(*golden.symbols())
+    promised = "float32" if golden.float32 else policy.removeprefix("mixed_")
+    tensors = keras.tree.flatten([output, symbols])
+    assert {keras.backend.standardize_dtype(tensor.dtype) for tensor in tensors} == {promised}
+    assert all(weight.dtype == "float32" for weight in mixed.weights)
+    # bfloat16 has 8 bits.
+    close(output, expected, rtol=0.05, atol=0.05)

@@ -1,0 +1,112 @@
+"""Losses agree with their oracles, in values and slopes."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from oracles import losses as oracle
+from support import numeric_gradient
+
+from capszoo.losses import MarginLoss, ReconstructionLoss
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def lengths_and_targets(rng, images=6, classes=10, present=1):
+    targets = np.zeros((images, classes))
+    for row in targets:
+        row[rng.choice(classes, present, replace=False)] = 1
+    return rng.uniform(0, 1, (images, classes)), targets
+
+
+def slope(loss, targets, outputs):
+    outputs = tf.constant(outputs)
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        value = loss(targets, outputs)
+    return tape.gradient(value, outputs)
+
+
+@pytest.mark.parametrize("scaling", ["paper", "official"])
+@pytest.mark.parametrize("present", [0, 1, 2])
+@pytest.mark.parametrize("classes", [5, 10])
+def test_margin_loss_agrees_with_the_oracle(rng, scaling, present, classes):
+    lengths, targets = lengths_and_targets(rng, classes=classes, present=present)
+    value = MarginLoss(scaling)(targets, lengths.astype("float32"))
+    np.testing.assert_allclose(value, oracle.margin_loss(lengths, targets, scaling), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", ["paper", "official"])
+def test_margin_loss_has_the_slope_of_the_oracle(rng, scaling):
+    lengths, targets = lengths_and_targets(rng, present=2)
+    expected = numeric_gradient(lambda lengths: oracle.margin_loss(lengths, targets, scaling), lengths)
+    actual = slope(MarginLoss(scaling, dtype="float64"), targets, lengths)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_the_official_margin_loss_is_a_twentieth_of_the_papers_for_ten_classes(rng):
+    lengths, targets = lengths_and_targets(rng)
+    lengths = lengths.astype("float32")
+    np.testing.assert_allclose(
+        MarginLoss("official")(targets, lengths), MarginLoss("paper")(targets, lengths) / 20, rtol=1e-6
+    )
+
+
+def test_margin_loss_is_zero_where_all_margins_are_kept():
+    loss = MarginLoss()([[1.0, 0.0, 0.0]], np.array([[0.95, 0.05, 0.0]], "float32"))
+    np.testing.assert_array_equal(loss, 0)
+
+
+def test_margin_loss_gives_one_value_per_image(rng):
+    lengths, targets = lengths_and_targets(rng)
+    values = MarginLoss(reduction=None)(targets, lengths.astype("float32"))
+    expected = [oracle.margin_loss(lengths[i : i + 1], targets[i : i + 1]) for i in range(6)]
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_margin_loss_takes_whole_numbers_as_targets(rng):
+    lengths, targets = lengths_and_targets(rng)
+    lengths = lengths.astype("float32")
+    np.testing.assert_array_equal(
+        MarginLoss()(targets.astype("int32"), lengths), MarginLoss()(targets, lengths)
+    )
+
+
+def test_another_scaling_is_refused():
+    with pytest.raises(ValueError, match=r"scaling must be 'paper' or 'official'\. Received: 'mean'"):
+        MarginLoss("mean")
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 6, 1), (4, 1, 5, 6, 3), (4, 2, 5, 6, 1)])
+def test_reconstruction_loss_agrees_with_the_oracle_in_value_and_slope(rng, shape):
+    images, reconstructions = rng.uniform(size=(2, *shape))
+    value = ReconstructionLoss()(images.astype("float32"), reconstructions.astype("float32"))
+    np.testing.assert_allclose(value, oracle.reconstruction_loss(images, reconstructions), rtol=1e-5)
+    expected = numeric_gradient(lambda x: oracle.reconstruction_loss(images, x), reconstructions)
+    actual = slope(ReconstructionLoss(dtype="float64"), images, reconstructions)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_two_reconstructions_of_an_image_add_up(rng):
+    images, reconstructions = rng.uniform(size=(2, 3, 2, 4, 4, 1)).astype("float32")
+    apart = sum(ReconstructionLoss()(images[:, n], reconstructions[:, n]) for n in range(2))
+    np.testing.assert_allclose(ReconstructionLoss()(images, reconstructions), apart, rtol=1e-6)
+
+
+def test_reconstruction_loss_refuses_images_of_another_shape():
+    # Broadcasting would compare every image with every reconstruction.
+    with pytest.raises(ValueError, match="shape"):
+        ReconstructionLoss()(np.zeros((2, 4, 4, 1), "float32"), np.zeros((2, 1, 4, 4, 1), "float32"))
+
+
+@pytest.mark.parametrize("loss", [MarginLoss("official"), ReconstructionLoss()])
+def test_a_losss_configuration_makes_it_again(loss):
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
+    again = keras.saving.deserialize_keras_object(config, safe_mode=True)
+    assert type(again) is type(loss)
+    assert again.get_config() == loss.get_config()
