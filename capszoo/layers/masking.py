@@ -9,11 +9,12 @@ class MostActive(keras.layers.Layer):
     """Selects the `count` most active capsules: `[B, O]` activations -> one-hot rows `[B, count, O]`, longest first.
 
     What masks the decoder at inference, when there are no labels (Sabour et al. 2017, section 4.1). Of equal
-    activations the lower index comes first.
+    activations the lower index comes first. Compares in float32 under every dtype policy.
     Errors: `ValueError` for a count below one.
     """
 
     def __init__(self, count=1, **kwargs):
+        kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         if count < 1:
             raise ValueError(f"count must be at least 1. Received: {count!r}")

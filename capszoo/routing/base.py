@@ -90,6 +90,10 @@ class Routing(keras.layers.Layer):
         )
         return dict(zip(names, values[1:], strict=True))
 
+    def get_build_config(self):
+        # The layer that makes the votes builds its routing, so that weights lie under that layer's name.
+        return None
+
     def get_config(self):
         return {**super().get_config(), "num_iterations": self.num_iterations}
 

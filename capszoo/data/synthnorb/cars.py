@@ -33,7 +33,7 @@ class Car:
 
 CARS = (
     Car(),  # saloon
-    Car(length=1.8, round_body=True, cabin=0.34, cabin_back=0.12, cabin_front=0.75, screen=0.3, back_screen=0.4, fenders=0.1),  # beetle
+    Car(length=1.8, round_body=True, cabin=0.34, cabin_back=0.12, cabin_front=0.75, screen=0.3, back_screen=0.4, fenders=0.05),  # beetle
     Car(length=2.2, belt=0.25, nose=0.14, boot=0.24, cabin=0.2, cabin_back=0.12, cabin_front=0.62, screen=0.4, back_screen=0.4, spoiler=0.14),  # sports car
     Car(length=2.2, cabin_back=0.02, cabin_front=0.68, back_screen=0.08, rack=True),  # estate
     Car(length=1.7, cabin_back=0.02, cabin_front=0.76, screen=0.22, back_screen=0.12, cabin=0.34),  # small hatchback
@@ -56,7 +56,7 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
     sill = [(x, y, z) for x in (-half + r, half - r) for y in (r - w, w - r)]
     edge = [(half - r, c.wheel + c.nose), (front, belt), (back, belt), (r - half, c.wheel + c.boot)]
     if c.round_body:
-        clay.ball((0.05, 0, z + 0.1), (half, 0.9 * w, c.belt + 0.05))
+        clay.ball((0, 0, z + 0.06), (half, 1.05 * w, c.belt + 0.06))
     else:
         shoulder = [(x, y, height - r) for x, height in edge for y in (r - 0.94 * w, 0.94 * w - r)]
         clay.hull(sill + shoulder, r)
