@@ -81,9 +81,9 @@ def test_each_stage_has_the_grid_of_the_papers(image_shape, grids):
 def first_step(architecture):
     """Scores, loss and gradients of a fresh network in the middle of its training."""
     keras.utils.set_random_seed(0)
-    model = architecture.build((20, 20, 1), 5)
+    model = architecture.build((24, 24, 1), 5)
     objective = architecture.objective(model)
-    batch = {"images": drawn(5, (20, 20, 1)), "labels": np.arange(5), "progress": 0.5}
+    batch = {"images": drawn(5, (24, 24, 1)), "labels": np.arange(5), "progress": 0.5}
     inputs, targets = objective.arrange(batch)
     with tf.GradientTape() as tape:
         scores = objective.model(inputs, training=True)["scores"]
