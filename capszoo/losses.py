@@ -55,6 +55,7 @@ class ReconstructionLoss(keras.losses.Loss):
       x, x_hat: `[B, ..., H, W, C]`, in [0, 1]; several reconstructions of one image add up.
       loss: `[B]`; Keras averages it over the batch.
 
+    Errors: `ValueError` for images of another shape than the reconstructions.
     Source: Sabour et al. 2017, section 4.1; for MultiMNIST section 6.
     """
 
@@ -62,6 +63,11 @@ class ReconstructionLoss(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, images, reconstructions):
+        # Unequal shapes would broadcast, and compare images with reconstructions of other images.
+        if tuple(images.shape[1:]) != tuple(reconstructions.shape[1:]):
+            raise ValueError(
+                f"images must have the shape of the reconstructions, {reconstructions.shape}. Received: {images.shape}"
+            )
         axes = tuple(range(1, len(reconstructions.shape)))
         return RECONSTRUCTION_WEIGHT * ops.sum(ops.square(images - reconstructions), axis=axes)
 
