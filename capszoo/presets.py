@@ -158,7 +158,8 @@ def create(name: str, *, num_classes: int | None = None, overrides=()):
     Errors: `ConfigError` for an unknown preset or override.
     """
     recipe = recipes.read_recipe(name, overrides)
-    return _equip(recipe.build(num_classes), get_preset(name), recipe)
+    # Without the card: it speaks of the published weights, which this model does not have.
+    return _equip(recipe.build(num_classes), dataclasses.replace(get_preset(name), card=None), recipe)
 
 
 def load(name: str, *, num_classes: int | None = None, weights: str | Path | None = None):

@@ -57,6 +57,11 @@ class DynamicCapsNet:
     # What a new number of classes makes anew; all other weights survive fine-tuning.
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
 
+    def __post_init__(self):
+        for name in ("channels", "primary_types", "primary_dim", "class_dim", "num_iterations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` in [0, 1] -> dict of outputs.
 

@@ -327,9 +327,12 @@ ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(M
 
 # The number of parameters of each preset.
 PRESETS = {
+    "cnn_smallnorb": 4_253_349,
     "dynamic_fashion_mnist": 8_215_728,
     "dynamic_mnist": 8_215_728,
     "dynamic_mnist_expanded": 13_475_808,
     "dynamic_mnist_sum": 8_215_568,
     "dynamic_multimnist": 11_361_968,
+    "matrix_em_mnist": 68_308,
+    "matrix_em_smallnorb": 68_618,
 }

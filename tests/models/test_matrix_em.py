@@ -156,12 +156,13 @@ def test_activations_begin_where_the_authors_betas_put_them(variant, lowest, hig
 
 
 def test_moving_the_image_by_the_grid_moves_the_capsules():
-    model = built(TINY)
+    # Without an E-step, since through it the border, where children have fewer parents, reaches further inwards.
+    model = built(dataclasses.replace(TINY, num_iterations=1))
     observer = keras.Model(model.input, model.get_layer("conv_capsules1").output)
     wide = drawn(1, (40, 40, 2))
-    here, moved = observer(wide[:, :32, :32]), observer(wide[:, 4:36, :32])
-    # Four pixels are one position. Away from the borders, where children have all their parents, nothing else changes.
-    assert np.abs(here[0][:, 2:5, 1:5] - moved[0][:, 1:4, 1:5]).max() < 0.2 * np.std(here[0])
+    # Four pixels are one position.
+    for here, moved in zip(observer(wide[:, :32, :32]), observer(wide[:, 4:36, :32]), strict=True):
+        np.testing.assert_allclose(moved[:, 1:4, 1:5], here[:, 2:5, 1:5], rtol=1e-3, atol=1e-5)
 
 
 # Losses
@@ -251,17 +252,17 @@ def test_several_labels_per_image_are_refused(architecture):
 # Training and numbers
 
 
-@pytest.mark.parametrize("variant", ["paper", "official"])
-def test_one_batch_can_be_learnt_by_heart(variant):
+@pytest.mark.parametrize("changes", [{"final_lambda": 0.1}, {"variant": "official"}], ids=str)
+def test_one_batch_can_be_learnt_by_heart(changes):
     keras.utils.set_random_seed(0)
-    architecture = dataclasses.replace(TINY, variant=variant)
-    objective = architecture.objective(architecture.build((20, 20, 1), 5))
-    batch = {"images": drawn(10, (20, 20, 1)), "labels": np.arange(10) % 5}
+    architecture = dataclasses.replace(TINY, **changes)
+    objective = architecture.objective(architecture.build((24, 24, 1), 5))
+    batch = {"images": drawn(10, (24, 24, 1)), "labels": np.arange(10) % 5, "progress": 0.0}
     inputs, targets = objective.arrange(batch)
     optimizer = keras.optimizers.Adam(0.01, global_clipnorm=10.0)
     objective.model.compile(optimizer, loss=objective.losses, jit_compile=False)
     first = last = objective.model.train_on_batch(inputs, targets)
-    for _ in range(300):
+    for _ in range(199):
         if last < 0.1 * first:
             break
         objective.model.reset_metrics()
@@ -271,10 +272,10 @@ def test_one_batch_can_be_learnt_by_heart(variant):
 
 @pytest.mark.parametrize("variant", ["paper", "official"])
 def test_constant_images_have_finite_outputs_and_gradients(variant):
-    model = built(dataclasses.replace(TINY, variant=variant), (20, 20, 1))
+    model = built(dataclasses.replace(TINY, variant=variant), (24, 24, 1))
     for grey in (0.0, 1.0, -3.0):
         with tf.GradientTape() as tape:
-            scores = model(np.full((2, 20, 20, 1), grey, "float32"))["scores"]
+            scores = model(np.full((2, 24, 24, 1), grey, "float32"))["scores"]
             loss = SpreadLoss()(np.eye(5, dtype="float32")[:2], scores)
         for array in arrays([scores, loss, tape.gradient(loss, model.trainable_weights)]):
             assert np.all(np.isfinite(array)), grey
@@ -324,11 +325,11 @@ def test_saved_and_loaded_it_gives_identical_outputs(small, tmp_path):
 def test_saved_model_and_litert_agree_with_it(small, tmp_path):
     expected = small(drawn())
     small.export(tmp_path / "small", verbose=False)
-    served = tf.saved_model.load(tmp_path / "small").serve(drawn())
+    loaded = tf.saved_model.load(tmp_path / "small")
     converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "small"))
     runner = Interpreter(model_content=converter.convert()).get_signature_runner("serving_default")
     (name,) = runner.get_input_details()
-    for outputs in (served, runner(**{name: drawn()})):
+    for outputs in (loaded.serve(drawn()), runner(**{name: drawn()})):
         for name, tensor in expected.items():
             np.testing.assert_allclose(outputs[name], tensor, atol=1e-5)
 

@@ -76,5 +76,5 @@ def test_affine_digits_are_measured_on_a_net_for_40x40(zoo):
 
 
 def test_pairs_are_measured_on_a_net_for_multimnist(zoo):
-    model = capszoo.create("tiny_mnist", overrides=["data={name: multimnist, validation: 50}"])
+    model = capszoo.create("tiny_mnist", overrides=["data.name=multimnist"])
     assert evaluate(model, model.preset.recipe, "multimnist").n == 100
