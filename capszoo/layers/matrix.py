@@ -10,6 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.routing import fused
+from capszoo.routing.em import EMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 
 POSE_SIDE = 4
@@ -54,7 +56,12 @@ class _PosedCapsules(keras.layers.Layer):
 
 
 class _RoutedCapsules(_PosedCapsules):
-    """A layer of `types` parents whose votes are reconciled by `routing`."""
+    """A layer of `types` parents whose votes are reconciled by `routing`.
+
+    Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.fused`, by EM routing that
+    takes poses instead. A subclass says with `votes` and `_seen` how the graph comes by votes and activations, and
+    with `_connections` and `_parent_grid` what the fused form needs to know of who sees whom.
+    """
 
     def __init__(self, types, routing, pose="matrix", **kwargs):
         super().__init__(pose=pose, **kwargs)
@@ -69,16 +76,23 @@ class _RoutedCapsules(_PosedCapsules):
             initializer=keras.initializers.TruncatedNormal(stddev=deviation),
         )
 
+    def _matrices(self):
+        """What votes are made with: the kernel, `[*leading, width, types, width]`."""
+        return self.kernel
+
     def _transform(self, children):
         """Votes V = M W, `[..., I, types * width, N]`, of poses `[..., I, width, N]`, N = rows * positions."""
         # [..., width, types, width] -> [I, types * width, width]
-        kernel = ops.reshape(self.kernel, (-1, self.width, self.types * self.width))
-        return ops.matmul(ops.swapaxes(kernel, 1, 2), children)
+        kernel = ops.reshape(self._matrices(), (-1, self.width, self.types * self.width))
+        return ops.matmul(ops.swapaxes(ops.cast(kernel, children.dtype), 1, 2), children)
 
-    def _route(self, votes, activations, num_iterations, return_history):
+    def call(self, capsules, num_iterations=None, return_history=False):
+        if self._fusible(num_iterations, return_history) and fused.enabled():
+            return self._fused(capsules, num_iterations)
+        poses, activations = self._positions_last(capsules)
         poses, activations, *history = self.routing(
-            votes,
-            activations,
+            self.votes(poses),
+            self._seen(activations),
             num_iterations=num_iterations,
             return_history=return_history,
             positions_last=True,
@@ -86,6 +100,38 @@ class _RoutedCapsules(_PosedCapsules):
         capsules = self._capsules(poses, activations)
         # [T, I, O, B, ...] -> [T, B, ..., I, O]
         return (capsules, ops.moveaxis(history[0], (1, 2), (-2, -1))) if return_history else capsules
+
+    def _fusible(self, num_iterations, return_history):
+        """Whether the fused form can compute what is asked for."""
+        return (
+            self.pose == "matrix"
+            and isinstance(self.routing, EMRouting)
+            and self.routing.fusible
+            and (num_iterations is None or (isinstance(num_iterations, int) and num_iterations > 0))
+            and not return_history
+        )
+
+    def _fused(self, capsules, num_iterations):
+        from capszoo.routing.fused.em import FusedEM
+
+        poses, activations = capsules
+        count = num_iterations or self.routing.num_iterations
+        route = FusedEM(*self._connections(), self.routing.temperatures(count), self.routing.mass_floor)
+        # [B, H, W, types, ...] -> [B, C, ...]
+        children = math.prod(activations.shape[1:])
+        poses, activations = route(
+            ops.cast(ops.reshape(poses, (-1, children, POSE_SIDE**2)), "float32"),
+            ops.cast(ops.reshape(activations, (-1, children)), "float32"),
+            ops.cast(ops.reshape(self._matrices(), (-1, self.width, self.types, self.width)), "float32"),
+            self.routing.beta_u,
+            self.routing.beta_a,
+        )
+        # [B, P, types, ...] -> [B, *grid, types, ...]
+        grid = self._parent_grid()
+        return (
+            ops.reshape(poses, (-1, *grid, self.types, *self.pose_shape)),
+            ops.reshape(activations, (-1, *grid, self.types)),
+        )
 
     def get_config(self):
         routing = keras.saving.serialize_keras_object(self.routing)
@@ -183,13 +229,23 @@ class ConvCapsules(_RoutedCapsules):
         votes = self._transform(ops.reshape(children, (count, self.width, -1)))
         return ops.reshape(votes, (count, self.types, POSE_SIDE**2, -1, *self.neighbourhood.parent_grid))
 
-    def call(self, capsules, num_iterations=None, return_history=False):
-        poses, activations = self._positions_last(capsules)
+    def _seen(self, activations):
+        """Activations `[I, B, H', W']` of `[types, B, H, W]`."""
         activations = self.neighbourhood.unfold(activations)
-        # [taps, types, B, H', W'] -> [I, B, H', W']
         children = self.neighbourhood.taps * activations.shape[1]
-        activations = ops.reshape(activations, (children, -1, *self.neighbourhood.parent_grid))
-        return self._route(self.votes(poses), activations, num_iterations, return_history)
+        return ops.reshape(activations, (children, -1, *self.neighbourhood.parent_grid))
+
+    def _connections(self):
+        positions, types = math.prod(self.neighbourhood.parent_grid), self.kernel.shape[2]
+        # [taps, H', W'] -> [positions, taps * types]
+        cells = self.neighbourhood.unfold_array(np.arange(math.prod(self.neighbourhood.child_grid)))
+        child = (cells.reshape(-1, positions).T[..., None] * types + np.arange(types)).reshape(positions, -1)
+        share = 1.0 / (np.maximum(self.neighbourhood.num_parents(), 1) * self.types)
+        matrix = np.arange(child.shape[1])
+        return child, matrix, np.zeros((len(matrix), POSE_SIDE**2)), np.repeat(share.ravel(), types)[child]
+
+    def _parent_grid(self):
+        return self.neighbourhood.parent_grid
 
     def get_config(self):
         return {**super().get_config(), "kernel_size": self.kernel_size, "strides": self.strides}
@@ -231,6 +287,7 @@ class SharedClassCapsules(_RoutedCapsules):
             raise ValueError(
                 f"coordinates of {grid[0]} rows and {grid[1]} columns are needed. Received: {lengths}"
             )
+        self.grid = tuple(grid)
         self._add_kernel((children,), 0.01)
         seen = math.prod(grid) * children
         self.routing.build((None, seen, self.types, POSE_SIDE**2))
@@ -260,12 +317,24 @@ class SharedClassCapsules(_RoutedCapsules):
         addition[..., column_entry] = np.asarray(columns)[None, :]
         return addition
 
-    def call(self, capsules, num_iterations=None, return_history=False):
-        poses, activations = self._positions_last(capsules)
-        # [types, B, H, W] -> [H, W, types, B] -> [I, B]
+    def _seen(self, activations):
+        """Activations `[I, B]` of `[types, B, H, W]`."""
         activations = ops.moveaxis(activations, (2, 3), (0, 1))
-        activations = ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
-        return self._route(self.votes(poses), activations, num_iterations, return_history)
+        return ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
+
+    def _connections(self):
+        positions, types = math.prod(self.grid), self.kernel.shape[0]
+        children = positions * types
+        addition = np.zeros((children, POSE_SIDE**2))
+        if self.coordinates is not None:
+            # A matrix listed column by column -> row by row.
+            rows = self._addition().reshape(positions, POSE_SIDE, POSE_SIDE).swapaxes(1, 2)
+            addition = np.repeat(rows.reshape(positions, -1), types, axis=0)
+        matrix = np.tile(np.arange(types), positions)
+        return np.arange(children)[None], matrix, addition, np.full((1, children), 1.0 / self.types)
+
+    def _parent_grid(self):
+        return ()
 
     def get_config(self):
         return {**super().get_config(), "coordinates": self.coordinates, "entries": self.entries}

@@ -10,6 +10,7 @@ from capszoo.config import section
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
+from capszoo.models.network import CapsuleNetwork
 from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing.em import EMRouting
 
@@ -110,7 +111,7 @@ class MatrixCapsNet:
             pose=self.pose,
             name="class_capsules",
         )(capsules)
-        return keras.Model(images, {"scores": scores, "poses": poses}, name="matrix_em")
+        return CapsuleNetwork(images, {"scores": scores, "poses": poses}, name="matrix_em")
 
     def _routing(self, beta_u, beta_a):
         return EMRouting(
@@ -156,4 +157,4 @@ class MatrixCapsNet:
             return {"images": batch["images"]}, {"scores": targets}
 
         inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
-        return Objective(keras.Model(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange)
+        return Objective(CapsuleNetwork(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange)

@@ -103,7 +103,10 @@ class EMRouting(Routing):
         if self.activation == "logistic":
             for name, value in self.initial_betas.items():
                 initializer = keras.initializers.Constant(value)
-                weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
+                # Never rounded to half precision, whoever reads it.
+                weight = self.add_weight(
+                    name=name, shape=(votes_shape[-2],), initializer=initializer, autocast=False
+                )
                 setattr(self, name, weight)
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
@@ -144,8 +147,7 @@ class EMRouting(Routing):
 
     def _m_step(self, coefficients, previous_mean, votes, activations, iteration):
         share = coefficients * ops.expand_dims(activations, 1)
-        floor = MASS_FLOOR if self.neighbourhood else DENSE_MASS_FLOOR
-        mass = ops.sum(share, axis=0) + floor
+        mass = ops.sum(share, axis=0) + self.mass_floor
         # Normalised before the sums: [I, O, N] is cheaper to divide than it is to keep the sums in range.
         weight = ops.expand_dims(share / mass, 2)
         mean = ops.sum(weight * votes, axis=0)
@@ -163,8 +165,7 @@ class EMRouting(Routing):
             mass = ops.reshape(mass, (mass.shape[0], -1, positions))
             total = ops.sum(mass, axis=(0, 2), keepdims=True)
             return ops.reshape(ops.log(mass / total), (mass.shape[0], -1))
-        exponent = ops.cast(iteration, self.compute_dtype) + 1.0
-        temperature = self.final_lambda * (1.0 - ops.power(0.95, exponent))
+        temperature = self._temperature(ops.cast(iteration, self.compute_dtype))
         dimensions = variance.shape[1]
         beta_u, beta_a = ops.expand_dims(self.beta_u, 1), ops.expand_dims(self.beta_a, 1)
         log_variance = ops.sum(ops.log(variance), axis=1)
@@ -174,6 +175,23 @@ class EMRouting(Routing):
             temperature = temperature / 4.0
         cost = log_variance + dimensions * (LOG_2_PI + 1.0) * beta_u
         return -temperature * (mass * cost + OFFICIAL_ACTIVATION_SCALE * beta_a)
+
+    def _temperature(self, iteration):
+        return self.final_lambda * (1.0 - 0.95 ** (iteration + 1.0))
+
+    def temperatures(self, count):
+        """lambda_t of `count` iterations: an array."""
+        return self._temperature(np.arange(count))
+
+    @property
+    def mass_floor(self):
+        """What is added to each parent's amount of data."""
+        return MASS_FLOOR if self.neighbourhood else DENSE_MASS_FLOOR
+
+    @property
+    def fusible(self):
+        """Whether `capszoo.routing.fused` computes the same."""
+        return self.variant == "paper" and self.activation == "logistic"
 
     def _log_activations(self, logits):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)

@@ -56,6 +56,11 @@ class Neighbourhood:
         """What each parent sees: values of children `[..., H, W]` -> `[taps, ..., H', W']`."""
         return ops.stack([children[..., rows, columns] for rows, columns in self._windows()])
 
+    def unfold_array(self, children):
+        """`unfold` of a NumPy array that has the children's grid, flat: `[taps, H', W']`."""
+        children = np.reshape(children, self.child_grid)
+        return np.stack([children[rows, columns] for rows, columns in self._windows()])
+
     def fold(self, seen, filler):
         """What was seen of each child: values at the parents `[taps, N, H', W']` -> `[taps, N, H, W]`.
 

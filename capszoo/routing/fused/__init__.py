@@ -1,0 +1,51 @@
+"""Routing from poses to parents in one compiled step on the CPU, in place of votes and a graph over them.
+
+A fused routing is a call from the graph to this process: it belongs to training and prediction here, never to an
+exported model, and XLA cannot compile it. It is therefore used
+  - where layers run eagerly,
+  - in `fit`, `evaluate`, `predict` and their kin of a `capszoo.models.network.CapsuleNetwork` without XLA,
+  - inside `host_calls(True)`,
+and of these only on the TensorFlow backend, with Numba installed, without a GPU and without a distribution strategy.
+Everywhere else the graph form computes the same.
+"""
+
+import contextlib
+import contextvars
+import functools
+import importlib.util
+
+import keras
+
+_ALLOWED = contextvars.ContextVar("capszoo_host_calls", default=None)
+
+
+@contextlib.contextmanager
+def host_calls(allowed):
+    """Inside, layers may (True) or must not (False) route by a call to this process, even while a graph is traced."""
+    token = _ALLOWED.set(allowed)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def enabled():
+    """Whether a layer that is called here and now may use its fused form."""
+    if keras.backend.backend() != "tensorflow" or not _usable():
+        return False
+    import tensorflow as tf
+
+    allowed = _ALLOWED.get()
+    if allowed is None:
+        allowed = tf.executing_eagerly()
+    return allowed and not tf.distribute.has_strategy()
+
+
+@functools.cache
+def _usable():
+    """Whether there is a compiler for the CPU and no accelerator that would be faster."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    import tensorflow as tf
+
+    return not tf.config.list_physical_devices("GPU")
