@@ -107,6 +107,7 @@ class _RoutedCapsules(_PosedCapsules):
             self.pose == "matrix"
             and isinstance(self.routing, EMRouting)
             and self.routing.fusible
+            and self.routing.compute_dtype == "float32"
             and (num_iterations is None or (isinstance(num_iterations, int) and num_iterations > 0))
             and not return_history
         )
@@ -116,7 +117,7 @@ class _RoutedCapsules(_PosedCapsules):
 
         poses, activations = capsules
         count = num_iterations or self.routing.num_iterations
-        route = FusedEM(*self._connections(), self.routing.temperatures(count), self.routing.mass_floor)
+        route = FusedEM(*self._connections(), self.routing.temperature(np.arange(count)), self.routing.mass_floor)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(

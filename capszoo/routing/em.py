@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.routing import em_gradient
 from capszoo.routing.base import Routing
 from capszoo.routing.neighbourhood import NOTHING
 
@@ -68,6 +69,7 @@ class EMRouting(Routing):
     """
 
     neighbourhood = None
+    variance_floor = VARIANCE_FLOOR
 
     def __init__(
         self,
@@ -129,23 +131,32 @@ class EMRouting(Routing):
             results = _positions_first(*results)
         return tuple(results)
 
+    def _route(self, votes, activations, count, return_history):
+        if return_history or not isinstance(count, int) or not self.fusible:
+            return super()._route(votes, activations, count, return_history)
+        procedure = em_gradient.differentiable(self, count)
+        mean, logits = procedure(votes, activations, *self.betas())
+        return mean, ops.sigmoid(logits)
+
     def start(self, votes, activations):
-        coefficients = self._uniform(votes)
-        mean = ops.zeros_like(votes[0])
-        return self._m_step(coefficients, mean, votes, activations, 0)
+        return self.m_step(self.uniform(votes), 0.0, votes, activations, self.betas(), 0)
 
     def step(self, state, votes, activations, iteration):
-        deviation = ops.square(votes - state["mean"])
-        distance = ops.sum(deviation * (0.5 / state["variance"]), axis=2)
-        constant = ops.sum(LOG_2_PI + ops.log(state["variance"]), axis=1) / 2.0
-        coefficients = self._normalise(self._log_activations(state["logits"]) - constant - distance)
-        return self._m_step(coefficients, state["mean"], votes, activations, iteration)
+        coefficients = self.e_step(state, votes)
+        return self.m_step(coefficients, state["mean"], votes, activations, self.betas(), iteration)
 
     def finish(self, state, votes, activations):
         logits = state["logits"]
         return state["mean"], ops.exp(logits) if self.activation == "mixing" else ops.sigmoid(logits)
 
-    def _m_step(self, coefficients, previous_mean, votes, activations, iteration):
+    def betas(self):
+        """beta_u and beta_a `[O]` as tensors; nothing where activations are mixing proportions."""
+        if self.activation == "mixing":
+            return ()
+        return ops.convert_to_tensor(self.beta_u), ops.convert_to_tensor(self.beta_a)
+
+    def m_step(self, coefficients, previous_mean, votes, activations, betas, iteration):
+        """Parents fitted to `coefficients`: the state after this iteration."""
         share = coefficients * ops.expand_dims(activations, 1)
         mass = ops.sum(share, axis=0) + self.mass_floor
         # Normalised before the sums: [I, O, N] is cheaper to divide than it is to keep the sums in range.
@@ -154,10 +165,18 @@ class EMRouting(Routing):
         if self.variant == "official":
             mean = (1.0 - DAMPING) * mean + DAMPING * previous_mean
         variance = ops.sum(weight * ops.square(votes - mean), axis=0) + VARIANCE_FLOOR
-        logits = self._logits(mass, variance, iteration)
-        return {"coefficients": coefficients, "mean": mean, "variance": variance, "logits": logits}
+        logits = self._logits(mass, variance, betas, iteration)
+        state = {"coefficients": coefficients, "mean": mean, "variance": variance, "mass": mass}
+        return {**state, "logits": logits}
 
-    def _logits(self, mass, variance, iteration):
+    def e_step(self, state, votes):
+        """R_ij `[I, O, N]` of the parents in `state`."""
+        deviation = ops.square(votes - state["mean"])
+        distance = ops.sum(deviation * (0.5 / state["variance"]), axis=2)
+        constant = ops.sum(LOG_2_PI + ops.log(state["variance"]), axis=1) / 2.0
+        return self._normalise(self._log_activations(state["logits"]) - constant - distance)
+
+    def _logits(self, mass, variance, betas, iteration):
         """x_j `[O, N]`; for mixing proportions log(a_j)."""
         if self.activation == "mixing":
             positions = math.prod(self.neighbourhood.parent_grid) if self.neighbourhood else 1
@@ -165,9 +184,9 @@ class EMRouting(Routing):
             mass = ops.reshape(mass, (mass.shape[0], -1, positions))
             total = ops.sum(mass, axis=(0, 2), keepdims=True)
             return ops.reshape(ops.log(mass / total), (mass.shape[0], -1))
-        temperature = self._temperature(ops.cast(iteration, self.compute_dtype))
+        temperature = self.temperature(ops.cast(iteration, self.compute_dtype))
         dimensions = variance.shape[1]
-        beta_u, beta_a = ops.expand_dims(self.beta_u, 1), ops.expand_dims(self.beta_a, 1)
+        beta_u, beta_a = (ops.expand_dims(beta, 1) for beta in betas)
         log_variance = ops.sum(ops.log(variance), axis=1)
         if self.variant == "paper":
             return temperature * (beta_a - mass * (dimensions * beta_u + log_variance / 2.0))
@@ -176,27 +195,24 @@ class EMRouting(Routing):
         cost = log_variance + dimensions * (LOG_2_PI + 1.0) * beta_u
         return -temperature * (mass * cost + OFFICIAL_ACTIVATION_SCALE * beta_a)
 
-    def _temperature(self, iteration):
+    def temperature(self, iteration):
+        """lambda_t of an iteration, a number, an array or a tensor."""
         return self.final_lambda * (1.0 - 0.95 ** (iteration + 1.0))
-
-    def temperatures(self, count):
-        """lambda_t of `count` iterations: an array."""
-        return self._temperature(np.arange(count))
 
     @property
     def mass_floor(self):
-        """What is added to each parent's amount of data."""
+        """What is added to each parent's amount of data n_j."""
         return MASS_FLOOR if self.neighbourhood else DENSE_MASS_FLOOR
 
     @property
     def fusible(self):
-        """Whether `capszoo.routing.fused` computes the same."""
+        """Whether the gradient is known in closed form, for the graph and for `capszoo.routing.fused`."""
         return self.variant == "paper" and self.activation == "logistic"
 
     def _log_activations(self, logits):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)
 
-    def _uniform(self, votes):
+    def uniform(self, votes):
         """R_ij before any vote was heard, `[I, O, N]`."""
         coefficients = ops.full_like(votes[:, :, 0], 1.0 / votes.shape[1])
         if not self.neighbourhood or self.variant == "official":
@@ -214,11 +230,17 @@ class EMRouting(Routing):
         total = ops.logsumexp(weights, axis=1, keepdims=True)
         if self.neighbourhood:
             # So far over the types of parents at one position; now over the positions that see the child.
-            grid = self.neighbourhood.parent_grid
-            by_tap = ops.reshape(total, (self.neighbourhood.taps, -1, *grid))
-            total = ops.logsumexp(self.neighbourhood.fold(by_tap, NOTHING), axis=0)
-            total = ops.reshape(self.neighbourhood.unfold(total), (weights.shape[0], 1, -1))
+            total = self._by_child(total, ops.logsumexp, NOTHING)
         return ops.exp(weights - total)
+
+    def by_child(self, seen):
+        """The sum over all positions that see a child, given to each of them: `[I, 1, N]` both."""
+        return self._by_child(seen, ops.sum, 0.0) if self.neighbourhood else seen
+
+    def _by_child(self, seen, reduce, nothing):
+        by_tap = ops.reshape(seen, (self.neighbourhood.taps, -1, *self.neighbourhood.parent_grid))
+        total = reduce(self.neighbourhood.fold(by_tap, nothing), axis=0)
+        return ops.reshape(self.neighbourhood.unfold(total), (seen.shape[0], 1, -1))
 
     def _over_positions(self, weights):
         """The authors' sums: over the positions of a child's parents, one type of parent at a time."""

@@ -275,7 +275,7 @@ def test_the_inverse_temperature_follows_the_authors_schedule():
         layer.beta_u.assign(np.zeros(PARENTS))
         layer.beta_a.assign(np.ones(PARENTS))
         logits = layer._logits(
-            np.ones((PARENTS, 1), "float32"), np.ones((PARENTS, DEPTH, 1), "float32"), iteration
+            np.ones((PARENTS, 1), "float32"), np.ones((PARENTS, DEPTH, 1), "float32"), layer.betas(), iteration
         )
         np.testing.assert_allclose(logits, expected, rtol=1e-5)
 
@@ -284,7 +284,9 @@ def test_the_inverse_temperature_follows_the_authors_schedule():
 def test_the_authors_code_quarters_the_inverse_temperature_of_class_capsules(in_place):
     layer = made(Neighbourhood(1, 1, (2, 2)) if in_place else None, variant="official")
     layer.beta_a.assign(np.ones(PARENTS))
-    logits = layer._logits(np.zeros((PARENTS, 1), "float32"), np.ones((PARENTS, DEPTH, 1), "float32"), 2)
+    logits = layer._logits(
+        np.zeros((PARENTS, 1), "float32"), np.ones((PARENTS, DEPTH, 1), "float32"), layer.betas(), 2
+    )
     np.testing.assert_allclose(logits, -5000 * 0.00142625 / (1 if in_place else 4), rtol=1e-5)
 
 
