@@ -18,6 +18,7 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(help="Overrides, e.g. train.epochs=3 model.routing=leaky")
 ]
 Weights = Annotated[Path | None, typer.Option(help="A weight file to use instead of the published one.")]
+Trained = Annotated[str, typer.Argument(help="A preset with weights, or the folder of a run.")]
 
 
 @app.callback()
@@ -85,7 +86,7 @@ def train(
 
 @app.command()
 def evaluate(
-    name: Name,
+    name: Trained,
     protocol: Annotated[list[str] | None, typer.Option(help="[default: the card's protocols]")] = None,
     weights: Weights = None,
     json_file: Annotated[
@@ -93,22 +94,129 @@ def evaluate(
     ] = None,
 ):
     """Measure a preset as its paper did, and print the paper's number beside it."""
-    import capszoo as zoo
     from capszoo.progress import counting
     from capszoo.protocols import evaluate as measure
 
-    model = zoo.load(name, weights=weights)
-    recipe = model.preset.recipe
+    subject = _trained(name, weights)
     results = []
-    for each in protocol or recipe.card.protocols:
+    for each in protocol or subject.recipe.card.protocols or ["test_error"]:
         command = f"capszoo evaluate {name} --protocol {each}" + (f" --weights {weights}" if weights else "")
         with counting(each) as progress:
-            results.append(measure(model, recipe, each, command=command, progress=progress))
+            results.append(measure(subject.model, subject.recipe, each, command=command, progress=progress))
         typer.echo(f"{each}: {results[-1].sentence()}")
     if json_file:
         json_file.write_text(
             json.dumps([dataclasses.asdict(r) for r in results], indent=1) + "\n", encoding="utf-8"
         )
+
+
+@app.command()
+def viewpoints(
+    cnn: Trained,
+    capsules: Trained,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the comparison to this file.")
+    ] = None,
+):
+    """Compare two models that were matched on familiar viewpoints on novel ones (Hinton et al. 2018, Table 2)."""
+    from capszoo.progress import counting
+    from capszoo.protocols import compare_viewpoints
+    from capszoo.tables import show, viewpoint_table
+
+    with counting("viewpoints") as progress:
+        comparison = compare_viewpoints(
+            _trained(cnn),
+            _trained(capsules),
+            command=f"capszoo viewpoints {cnn} {capsules}",
+            progress=progress,
+        )
+    show(viewpoint_table(comparison))
+    typer.echo(
+        f"familiar error of the capsules less that of the CNN: {comparison.mismatch:+.2%}; training steps: "
+        + ", ".join(f"{column} {step}" for column, step in comparison.steps.items())
+    )
+    if json_file:
+        json_file.write_text(comparison.to_json(), encoding="utf-8")
+
+
+@app.command()
+def attack(
+    name: Trained,
+    out: Annotated[Path, typer.Option(help="Folder that gets attack.json and attack.png.")],
+    against: Annotated[str | None, typer.Option(help="A second model to attack for comparison.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="A third one, whose adversarial images are shown to both (black box).")
+    ] = None,
+    images: Annotated[int, typer.Option(help="Number of test images; 0 takes all.")] = 500,
+    epsilon: Annotated[list[float] | None, typer.Option(help="Size of the change; give several.")] = None,
+    loss: Annotated[
+        str, typer.Option(help="What attacks change: cross_entropy or objective.")
+    ] = "cross_entropy",
+):
+    """Measure and draw how far adversarial images mislead a model (Hinton et al. 2018, Figure 3)."""
+    from capszoo.progress import counting
+    from capszoo.protocols import adversarial
+    from capszoo.tables import robustness_table, show
+
+    command = f"capszoo attack {name} --images {images} --loss {loss} --out {out}"
+    command += (f" --against {against}" if against else "") + (f" --source {source}" if source else "")
+    command += "".join(f" --epsilon {each:g}" for each in epsilon or ())
+    with counting("attacks") as progress:
+        report = adversarial.measure_robustness(
+            [_trained(each) for each in (name, against) if each],
+            _trained(source) if source else None,
+            epsilons=sorted(epsilon or adversarial.EPSILONS),
+            images=images or None,
+            loss=loss,
+            command=command,
+            progress=progress,
+        )
+    show(robustness_table(report))
+    for each in report.gradients:
+        typer.echo(
+            f"{each.model}: {each.zero_share:.2%} of the gradients are zero ({each.unread_share:.2%} in every image; "
+            f"{each.blind_share:.2%} of the images have no other); mean magnitude {each.mean_magnitude:.2e}"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "attack.json").write_text(report.to_json(), encoding="utf-8")
+    adversarial.draw_robustness(report).savefig(out / "attack.png", dpi=150)
+    typer.echo(f"written: {out / 'attack.json'}, {out / 'attack.png'}")
+
+
+@app.command()
+def bench(
+    recipe: Annotated[str | None, typer.Argument(help="A preset's name or a recipe file.")] = None,
+    overrides: Overrides = None,
+    routing_alone: Annotated[
+        str | None, typer.Option(help="Also, or only, measure a routing alone: em or dynamic.")
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Images a batch; give several [default: 1, 8, 32].")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Least time for each comparison.")] = 4.0,
+    bundle: Annotated[
+        Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder that gets JSON files and the plot.")] = None,
+):
+    """Measure speed and memory against the formulation of open implementations, in turns in one process."""
+    from capszoo import benchmarking
+
+    if recipe is None and routing_alone is None:
+        raise ValueError("a recipe or --routing-alone is needed.")
+    reports = {}
+    if recipe:
+        reports["bench"] = benchmarking.benchmark(
+            recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, typer.echo
+        )
+    if routing_alone:
+        name = f"bench_{routing_alone}_routing"
+        reports[name] = benchmarking.benchmark_routing(routing_alone, seconds / 4, typer.echo)
+    for name, report in reports.items():
+        benchmarking.show(report)
+        if out:
+            for path in benchmarking.write(report, out, name):
+                typer.echo(f"written: {path}")
 
 
 @app.command()
@@ -132,7 +240,9 @@ def publish(
 
 @app.command()
 def predict(
-    images: Annotated[list[Path], typer.Argument(help="Pictures.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Pictures; a stereo pair is one, the left view in its left half.")
+    ],
     model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
     out: Annotated[
         Path | None, typer.Option(help="Draw pictures, scores and reconstructions to this file.")
@@ -166,6 +276,28 @@ def predict(
 
 
 @app.command()
+def visualize(
+    images: Annotated[list[Path], typer.Argument(help="Pictures, as for `capszoo predict`.")],
+    out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
+    model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
+):
+    """Draw what the capsules of a model do with pictures: activations, coefficients, votes, reconstructions."""
+    import numpy as np
+
+    import capszoo as zoo
+    from capszoo.images import read_image
+    from capszoo.visualize import overview
+
+    net = zoo.load(model)
+    data = net.preset.recipe.data
+    batch = np.stack([read_image(path, data.raw_shape) for path in images])
+    out.mkdir(parents=True, exist_ok=True)
+    for name, figure in overview(net, np.asarray(net.preprocess(batch)), data.class_names):
+        figure.savefig(out / f"{name}.png")
+        typer.echo(f"drawn: {out / name}.png")
+
+
+@app.command()
 def export(
     name: Name,
     out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
@@ -190,6 +322,22 @@ def export(
         from capszoo.exporting import record_exports
 
         record_exports(zoo.get_preset(name), out / name / str(version), typer.echo)
+
+
+def _trained(name, weights=None):
+    """A preset, or where `name` is the folder of a run that run, as a `capszoo.protocols.Subject`."""
+    from capszoo.protocols import Subject
+
+    if weights is None and (Path(name) / "recipe.yaml").is_file():
+        from capszoo.training import load_run
+
+        recipe, model, best = load_run(name)
+        return Subject(name, recipe, model, best["step"])
+    import capszoo as zoo
+
+    model = zoo.load(name, weights=weights)
+    step = None if weights else model.preset.card.training["best step"]
+    return Subject(name, model.preset.recipe, model, step)
 
 
 def main():

@@ -210,6 +210,10 @@ class TrainConfig:
       precision: Keras dtype policy. Routing stays in float32 whatever it says.
       xla: compile the training step with XLA.
       checkpoint_steps: steps between checkpoints; what a killed run can lose.
+      stop_at_error: the run ends with the first epoch whose error is at most this share, and keeps the weights of that
+        epoch; None trains all epochs. Schedules still count the planned epochs.
+      stop_split: whose error that is. "test" is for models that are to be compared at equal test errors (Hinton et
+        al. 2018, Table 2); it needs stop_at_error, and otherwise no test image is ever looked at.
     """
 
     epochs: int = 10
@@ -223,6 +227,8 @@ class TrainConfig:
     precision: typing.Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     xla: bool = False
     checkpoint_steps: int = 200
+    stop_at_error: float | None = None
+    stop_split: typing.Literal["validation", "test"] = "validation"
 
     def __post_init__(self):
         for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
@@ -243,6 +249,12 @@ class TrainConfig:
             raise ConfigError(
                 f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"
             )
+        if self.stop_at_error is not None and not 0 <= self.stop_at_error < 1:
+            raise ConfigError(
+                f"train.stop_at_error: must be a share in [0, 1) or null. Received: {self.stop_at_error}"
+            )
+        if self.stop_split == "test" and self.stop_at_error is None:
+            raise ConfigError("train.stop_split: 'test' needs train.stop_at_error. Received: null")
 
 
 @dataclasses.dataclass(frozen=True)

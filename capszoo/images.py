@@ -3,7 +3,8 @@
 import numpy as np
 from PIL import Image, ImageOps
 
-_MODES = {1: "L", 3: "RGB"}
+# Pillow's mode and the number of views for a model's number of channels.
+_LAYOUTS = {1: ("L", 1), 2: ("L", 2), 3: ("RGB", 1)}
 
 
 def read_image(path, image_shape, resize=False):
@@ -11,31 +12,44 @@ def read_image(path, image_shape, resize=False):
 
     where:
       path: a file in any format that Pillow reads: PNG, JPEG, BMP, TIFF ...; of an animation the first frame.
-      image_shape: the model's `(H, W, C)`; C is 1 (grey) or 3 (colour).
-      resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio.
+      image_shape: the model's `(H, W, C)`; C is 1 (grey), 3 (colour), or 2 for a stereo pair, which is one picture
+        of `H x 2W`: the left camera's view in its left half becomes channel 0, the right one channel 1.
+      resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio; the
+        views of a stereo pair each by itself, and only of a picture with the aspect ratio of two views.
 
     Colour becomes grey by ITU-R 601 luma, grey becomes three equal channels, transparency shows black
     beneath, 16-bit grey keeps its precision, and the orientation in a photograph's EXIF is obeyed. Light on
     dark or dark on light stays as it is: a model of white digits on black will not read black ones on white.
 
     Errors: `ValueError`, naming the file, for what cannot be read as a picture, for pixels whose white is not
-    known (32-bit integer and float), and without `resize` for another size; `ValueError` for an
-    `image_shape` of another number of channels.
+    known (32-bit integer and float), without `resize` for another size, and with it for what cannot be
+    two views; `ValueError` for an `image_shape` of another number of channels.
     """
     height, width, channels = image_shape
-    if channels not in _MODES:
+    if channels not in _LAYOUTS:
         raise ValueError(
-            f"a picture file has 1 (grey) or 3 (colour) channels. Received image_shape: {tuple(image_shape)}"
+            "a picture file has 1 (grey), 2 (a stereo pair) or 3 (colour) channels. "
+            f"Received image_shape: {tuple(image_shape)}"
         )
-    pixels = _pixels(_opened(path), _MODES[channels], path)
-    if pixels.shape[:2] != (height, width):
-        if not resize:
-            raise ValueError(
-                f"expected a picture of {height}x{width} pixels (height x width), or resize=True (--resize). "
-                f"Received: {pixels.shape[0]}x{pixels.shape[1]} pixels in {path}"
-            )
-        pixels = _resized(pixels, (width, height))
-    return pixels
+    mode, views = _LAYOUTS[channels]
+    pixels = _pixels(_opened(path), mode, path)
+    rows, columns = pixels.shape[:2]
+    if (rows, columns) == (height, views * width):
+        return _stacked(pixels, views)
+    received = f"Received: {rows}x{columns} pixels in {path}"
+    if not resize:
+        pair = ", the left view in the left half" if views == 2 else ""
+        raise ValueError(
+            f"expected a picture of {height}x{views * width} pixels (height x width{pair}), or resize=True "
+            f"(--resize). {received}"
+        )
+    # One view alone, taken for two, would be cut in half and stretched.
+    if views == 2 and (columns % 2 or columns * height != rows * 2 * width):
+        raise ValueError(
+            f"expected a stereo pair, two views of the aspect ratio {height}x{width} (height x width) side by side. "
+            f"{received}"
+        )
+    return _resized(_stacked(pixels, views), (width, height))
 
 
 def _opened(path):
@@ -65,6 +79,11 @@ def _pixels(image, mode, path):
         image = Image.alpha_composite(black, image.convert("RGBA"))
     pixels = np.asarray(image.convert(mode), dtype="float32") / 255
     return pixels.reshape(*pixels.shape[:2], len(mode))
+
+
+def _stacked(pixels, views):
+    """Views that lie side by side, `[H, views * W, C]`, as channels: `[H, W, views * C]`."""
+    return np.concatenate(np.split(pixels, views, axis=1), axis=-1)
 
 
 def _resized(pixels, size):

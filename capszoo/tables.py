@@ -47,3 +47,32 @@ def export_table(report) -> Table:
         for output, deviation in outputs.items():
             table.add_row(artefact, output, f"{deviation:.1e}")
     return table
+
+
+def viewpoint_table(comparison) -> Table:
+    """Half of Table 2 of Hinton et al. 2018: errors on novel and familiar viewpoints, the paper's beside ours."""
+    table = Table(box=None, header_style="bold", title=f"test error by {comparison.factor}")
+    table.add_column("viewpoints")
+    for column in comparison.names:
+        table.add_column(f"{column}: {comparison.names[column]}", justify="right")
+        table.add_column("paper", justify="right")
+    for kind, row in comparison.errors.items():
+        cells = (cell for m in row.values() for cell in (f"{m.value:.2%} (n={m.n})", f"{m.paper:.1%}"))
+        table.add_row(kind, *cells)
+    return table
+
+
+def robustness_table(report) -> Table:
+    """Shares of every attack by epsilon; a black box names whose images it was shown."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("model")
+    table.add_column("attack")
+    for point in report.curves[0].points:
+        table.add_column(f"{point.epsilon:g}", justify="right")
+    for curve in report.curves:
+        model = (
+            curve.model if curve.model == curve.made_with else f"{curve.model}, images of {curve.made_with}"
+        )
+        attack = f"{curve.attack} {'targeted' if curve.targeted else 'untargeted'}, {curve.metric}"
+        table.add_row(model, attack, *(f"{point.value:.1%}" for point in curve.points))
+    return table

@@ -3,7 +3,7 @@
 The folder of a run holds
   recipe.yaml              every value the run was started with,
   checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
-  best.safetensors         weights with the lowest validation error,
+  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it,
   log.jsonl                one line per checkpoint and per epoch,
   tensorboard/             the same numbers for TensorBoard.
 
@@ -11,6 +11,7 @@ Data, augmentation and order are pure functions of (seed, step), so a run that i
 same command ends with the same bits on a CPU.
 """
 
+import collections
 import contextlib
 import json
 import logging
@@ -22,8 +23,9 @@ import keras
 import numpy as np
 import yaml
 
-from capszoo.config import ConfigError
+from capszoo.config import ConfigError, read_yaml
 from capszoo.data.pipeline import Batches
+from capszoo.recipes import parse_recipe
 from capszoo.scoring import predict_split, wrong
 from capszoo.weight_files import load_weights, read_arrays, save_weights, write_arrays
 
@@ -95,11 +97,15 @@ def check_health(recipe, model, images):
     outputs = keras.Model(model.input, stages).predict_on_batch(images)
     report = {}
     for name, value in outputs.items():
-        value = np.asarray(value, "float32")
-        if not np.isfinite(value).all():
+        # Matrix capsules are a pair of poses and activations.
+        value, *activations = [np.asarray(part, "float32") for part in keras.tree.flatten(value)]
+        if not all(np.isfinite(part).all() for part in (value, *activations)):
             raise TrainingDiverged(f"{name} gives values that are not finite before any training.")
-        capsules = value.ndim == 5 or name == "class_capsules"
-        report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
+        if activations:
+            report[name] = float(activations[0].mean())
+        else:
+            capsules = value.ndim == 5 or name == "class_capsules"
+            report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
         if not HEALTHY[0] <= report[name] <= HEALTHY[1]:
             warnings.warn(
                 f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
@@ -127,10 +133,12 @@ class _Run:
             self.model = recipe.build()
             self.objective = recipe.objective(self.model)
         self.validation = recipe.data.open("validation")
+        # Whose error can end the run.
+        self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()
-        self.step, self.best_error = 0, None
+        self.step, self.best_error, self.stopped = 0, None, False
         if self.checkpoint.exists():
             self._restore()
         else:
@@ -148,7 +156,8 @@ class _Run:
         path = self.directory / "recipe.yaml"
         mapping = self.recipe.to_mapping()
         if path.exists() and self.checkpoint.exists():
-            before = yaml.safe_load(path.read_text(encoding="utf-8"))
+            # Parsed, since options that are newer than the run had their defaults in it.
+            before = _read_recipe(self.directory).to_mapping()
             if before != mapping:
                 changed = [
                     f"{part}.{key}: {before.get(part, {}).get(key)!r} -> {value!r}"
@@ -181,13 +190,19 @@ class _Run:
         self.optimizer.build(self.objective.model.trainable_variables)
 
     def _state(self):
-        names = [f"model/{v.path}" for v in self.model.variables]
+        weights = {v.path for v in self.model.weights}
+        # Random states go by their place: Keras names them by what else the process has made.
+        names = [
+            f"model/{v.path}" if v.path in weights else f"random/{i}"
+            for i, v in enumerate(self.model.variables)
+        ]
         names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(self.optimizer.variables)]
         return dict(zip(names, [*self.model.variables, *self.optimizer.variables], strict=True))
 
     def _save(self):
         arrays = {name: np.asarray(variable) for name, variable in self._state().items()}
-        write_arrays(self.checkpoint, arrays, {"step": self.step, "best_error": self.best_error})
+        metadata = {"step": self.step, "best_error": self.best_error, "stopped": self.stopped}
+        write_arrays(self.checkpoint, arrays, metadata)
 
     def _restore(self):
         arrays, metadata = read_arrays(self.checkpoint)
@@ -195,6 +210,8 @@ class _Run:
             # Early checkpoints hold scalars as arrays of one element.
             variable.assign(arrays[name].reshape(variable.shape))
         self.step, self.best_error = metadata["step"], metadata["best_error"]
+        # Absent in checkpoints that are older than `stop_at_error`.
+        self.stopped = metadata.get("stopped", False)
         self._truncate_log()
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 
@@ -215,7 +232,7 @@ class _Run:
         if self.reporter:
             self.reporter.begin(self.recipe, self.step, self.total)
         record = None
-        while self.step < self.total:
+        while self.step < self.total and not self.stopped:
             record = self._segment() or record
         self.writer.close()
         return record or read_log(self.directory)[-1]
@@ -243,13 +260,12 @@ class _Run:
         return record if "epoch" in record else None
 
     def _steps(self, first, stop):
-        """Trains on the batches of steps [first, stop); returns running means of losses and metrics.
+        """Trains on the batches of steps [first, stop); returns the means of losses and metrics over them.
 
         Step by step rather than by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
         for its own tuning thread.
         """
-        model = self.objective.model
-        model.reset_metrics()
+        model, totals = self.objective.model, collections.Counter()
         for step in range(first, stop):
             batch = {**self.batches.batch_at(step), "progress": step / self.total}
             inputs, targets = self.objective.arrange(batch)
@@ -258,9 +274,10 @@ class _Run:
             }
             if not np.isfinite(logs["loss"]):
                 raise self._diverged(step + 1)
+            totals.update(logs)
             if self.reporter:
                 self.reporter.step(logs)
-        return logs
+        return {name: total / (stop - first) for name, total in totals.items()}
 
     def _diverged(self, step):
         return TrainingDiverged(
@@ -269,16 +286,26 @@ class _Run:
         )
 
     def _validate(self):
-        """Validation error, a share; the weights are kept if it is not worse than the best so far."""
-        scores, labels = predict_split(self.model, self.validation)
-        error = float(wrong(scores, labels).mean())
+        """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here."""
+        error = self._error(self.validation)
+        record = {"validation_error": error}
+        target = self.recipe.train.stop_at_error
+        if target is not None:
+            deciding = error
+            if self.deciding is not self.validation:
+                deciding = record["test_error"] = self._error(self.deciding)
+            self.stopped = record["stopped"] = deciding <= target
         # Of equal errors the later one wins: it has seen more of the data.
-        if self.best_error is None or error <= self.best_error:
+        if self.stopped or self.best_error is None or error <= self.best_error:
             self.best_error = error
             save_weights(
                 self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error}
             )
-        return {"validation_error": error, "best_validation_error": self.best_error}
+        return record | {"best_validation_error": self.best_error}
+
+    def _error(self, split):
+        scores, labels = predict_split(self.model, split)
+        return float(wrong(scores, labels).mean())
 
     def _log(self, record):
         with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -293,6 +320,25 @@ def _replace_text(path, text):
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def load_run(directory):
+    """Recipe, model and metadata of a run: the recipe is named after the folder and has no card.
+
+    Model and metadata are those of `load_best`.
+    Errors: `ConfigError` where there is no run; `WeightsError` for one without a finished epoch.
+    """
+    recipe = _read_recipe(Path(directory))
+    return recipe, *load_best(recipe, directory)
+
+
+def _read_recipe(directory):
+    path = directory / "recipe.yaml"
+    mapping = read_yaml(path)
+    try:
+        return parse_recipe(directory.resolve().name, mapping)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def load_best(recipe, directory):

@@ -55,12 +55,13 @@ def read_arrays(path) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def save_weights(model, path, dtype="float32", metadata: dict | None = None):
-    """Saves all variables of `model`, floating ones as `dtype` (float32 or float16).
+    """Saves all weights of `model`, floating ones as `dtype` (float32 or float16); not the states of random generators.
 
     Errors: `WeightsError` if a weight does not fit into float16.
     """
     arrays = {}
-    for variable in model.variables:
+    # Not `model.variables`: Keras names the random states of dropout by what else the process has made.
+    for variable in model.weights:
         array = np.asarray(variable)
         if np.issubdtype(array.dtype, np.floating):
             with np.errstate(over="ignore"):
@@ -74,12 +75,12 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
 
 
 def load_weights(model, path, fresh=()):
-    """Loads every variable of `model` from `path`, except those whose path starts with a prefix in `fresh`.
+    """Loads every weight of `model` from `path`, except those whose path starts with a prefix in `fresh`.
 
     Errors: `WeightsError` naming every missing, extra and misshapen variable; the model is then unchanged.
     """
     arrays, metadata = read_arrays(path)
-    wanted = {v.path: v for v in model.variables if not v.path.startswith(tuple(fresh))}
+    wanted = {v.path: v for v in model.weights if not v.path.startswith(tuple(fresh))}
     given = {name for name in arrays if not name.startswith(tuple(fresh))}
     problems = [f"missing: {name}" for name in sorted(wanted.keys() - given)]
     problems += [f"not in the model: {name}" for name in sorted(given - wanted.keys())]

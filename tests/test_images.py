@@ -146,6 +146,32 @@ def test_pixels_without_a_known_white_are_refused_by_name(save):
         read_image(save(GREY.astype("float32"), "picture.tiff"), (3, 4, 1))
 
 
-def test_a_picture_cannot_become_a_stereo_pair(save):
-    with pytest.raises(ValueError, match=r"1 \(grey\) or 3 \(colour\) channels.*Received.*\(3, 4, 2\)"):
-        read_image(save(GREY), (3, 4, 2))
+def test_a_stereo_pair_is_one_picture_with_the_left_view_in_its_left_half(save):
+    pair = read_image(save(np.hstack([GREY, 255 - GREY])), (3, 4, 2))
+    assert pair.dtype == np.float32
+    np.testing.assert_array_equal(pair, np.stack([GREY, 255 - GREY], axis=-1) / np.float32(255))
+
+
+def test_the_views_of_a_pair_are_resized_each_by_itself(save):
+    path = save(np.hstack([np.zeros((30, 40), "uint8"), np.full((30, 40), 255, "uint8")]))
+    pair = read_image(path, (3, 4, 2), resize=True)
+    assert pair.shape == (3, 4, 2)
+    np.testing.assert_allclose(pair[..., 0], 0, atol=1e-6)
+    np.testing.assert_allclose(pair[..., 1], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "resize"), [(4, False), (4, True), (9, True), (16, False)])
+def test_a_single_view_is_not_taken_for_a_pair(save, columns, resize):
+    path = save(np.zeros((3, columns), "uint8"))
+    expected = (
+        "two views of the aspect ratio 3x4"
+        if resize
+        else "picture of 3x8 pixels .*left view in the left half"
+    )
+    with pytest.raises(ValueError, match=rf"{expected}.*Received: 3x{columns} pixels in .*picture\.png"):
+        read_image(path, (3, 4, 2), resize=resize)
+
+
+def test_a_picture_has_one_two_or_three_channels(save):
+    with pytest.raises(ValueError, match=r"1 \(grey\), 2 .* or 3 \(colour\) channels.*Received.*\(3, 4, 4\)"):
+        read_image(save(GREY), (3, 4, 4))

@@ -1,7 +1,7 @@
 import numpy as np
 from PIL import Image
 
-from capszoo.samples import digits, draw_digits
+from capszoo.samples import digits, draw_digits, shoot_toys, toys
 
 
 def test_every_digit_comes_from_two_hands():
@@ -30,3 +30,21 @@ def test_digits_are_prepared_as_mnist_is():
         assert 19 <= max(np.ptp(rows), np.ptp(columns)) + 1 <= 21
         centre = [image.sum(1) @ axis, image.sum(0) @ axis] / image.sum()
         np.testing.assert_allclose(centre, 14, atol=0.05)
+
+
+def test_every_category_has_a_toy():
+    images, labels = toys()
+    assert images.shape == (5, 96, 96, 2)
+    np.testing.assert_array_equal(labels, np.arange(5))
+    # Two cameras see the same toy from nearly the same place.
+    for image in images:
+        assert 0.001 < np.abs(image[..., 0] - image[..., 1]).mean() < 0.1
+
+
+def test_photographing_anew_gives_the_shipped_toys():
+    assert {path.stem for path in shoot_toys.FOLDER.iterdir()} == set(shoot_toys.TOYS)
+    for name in shoot_toys.TOYS:
+        with Image.open(shoot_toys.FOLDER / f"{name}.png") as shipped:
+            difference = np.asarray(shipped).astype(int) - shoot_toys.shoot(name)
+        # Another processor's rays may miss an edge that these hit.
+        assert np.abs(difference).mean() < 0.5, name

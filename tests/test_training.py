@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 from tiny import write_mnist
@@ -22,10 +24,18 @@ from capszoo import cli, training
 from capszoo.config import ConfigError
 from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
-from capszoo.recipes import read_recipe
+from capszoo.recipes import parse_recipe, read_recipe
 from capszoo.scoring import predict_split, wrong
-from capszoo.training import FlooredDecay, TrainingDiverged, check_health, load_best, read_log, train
-from capszoo.weight_files import WeightsError, read_arrays
+from capszoo.training import (
+    FlooredDecay,
+    TrainingDiverged,
+    check_health,
+    load_best,
+    load_run,
+    read_log,
+    train,
+)
+from capszoo.weight_files import WeightsError, read_arrays, write_arrays
 
 # Three epochs of 20 steps with checkpoints on the way, and a learning rate that reaches its floor.
 LONG = """\
@@ -323,6 +333,125 @@ def test_of_equal_errors_the_later_is_best_and_a_worse_one_changes_nothing(small
     assert set(splits) == {recipe.data.open("validation").fingerprint()}
 
 
+# The choice of the end
+
+
+def script_errors(monkeypatch, **mistakes):
+    """Lets each evaluation of a split, by its length, make that many mistakes in ten images, one number after another.
+
+    Gives the list of the weights at each evaluation.
+    """
+    sequences, weights = {len(split): iter(numbers) for split, numbers in mistakes["of"]}, []
+
+    def scripted(model, split):
+        weights.append({v.path: np.asarray(v).copy() for v in model.variables})
+        labels = np.arange(10)
+        return np.eye(10)[(labels + (labels < next(sequences[len(split)]))) % 10], labels
+
+    monkeypatch.setattr(training, "predict_split", scripted)
+    return weights
+
+
+def test_a_run_ends_with_the_first_epoch_whose_validation_error_is_low_enough(small, tmp_path, monkeypatch):
+    recipe = small(*ONE_STEP, "train.epochs=5", "train.stop_at_error=0.2")
+    script_errors(monkeypatch, of=[(recipe.data.open("validation"), [5, 3, 2, 1])])
+    reporter = Recorder()
+    record = train(recipe, tmp_path, reporter)
+    assert (record["epoch"], record["validation_error"], record["stopped"]) == (3, 0.2, True)
+    assert [r["stopped"] for r in read_log(tmp_path)] == [False, False, True]
+    assert reporter.begun == [("small", 0, 5)]
+    assert read_arrays(tmp_path / "best.safetensors")[1] == {"step": 3, "error": 0.2}
+    again = Recorder()
+    assert train(recipe, tmp_path, again) == record
+    assert (again.begun, again.steps) == ([("small", 3, 5)], [])
+
+
+def test_where_the_test_error_ends_a_run_the_weights_of_that_epoch_are_kept(small, tmp_path, monkeypatch):
+    """Even if an earlier epoch was better in validation, and if the run is interrupted before its end."""
+    overrides = (*ONE_STEP, "train.epochs=5", "train.stop_at_error=0.3", "train.stop_split=test")
+    recipe = small(*overrides)
+    scripts = [
+        (recipe.data.open("validation"), [1, 4, 5, 2, 2, 2]),
+        (recipe.data.open("test"), [6, 4, 4, 3, 3]),
+    ]
+    weights = script_errors(monkeypatch, of=scripts)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "write_arrays", interrupted(training.write_arrays, 3, "before"))
+        with pytest.raises(Killed):
+            train(recipe, tmp_path)
+    record = train(recipe, tmp_path)
+    assert [r["test_error"] for r in read_log(tmp_path)][-1] == record["test_error"] == 0.3
+    assert [r["stopped"] for r in read_log(tmp_path)] == [False] * (record["epoch"] - 1) + [True]
+    assert record["epoch"] < 5
+    best, metadata = read_arrays(tmp_path / "best.safetensors")
+    assert metadata == {"step": record["step"], "error": record["validation_error"]}
+    assert record["best_validation_error"] == record["validation_error"] > 0.1
+    for name, value in weights[-1].items():
+        np.testing.assert_array_equal(best[name], value, err_msg=name)
+
+
+def test_a_run_that_never_gets_there_trains_all_its_epochs(small, tmp_path, monkeypatch):
+    recipe = small(*ONE_STEP, "train.epochs=3", "train.stop_at_error=0.1")
+    script_errors(monkeypatch, of=[(recipe.data.open("validation"), [5, 2, 4])])
+    record = train(recipe, tmp_path)
+    assert (record["epoch"], record["stopped"], record["best_validation_error"]) == (3, False, 0.2)
+
+
+def test_stopping_changes_nothing_before_the_stop(small, tmp_path):
+    """Learning rate and other schedules follow the planned epochs."""
+    overrides = (*ONE_STEP, "train.epochs=3")
+    train(small(*overrides), tmp_path / "whole")
+    train(small(*overrides, "train.stop_at_error=0.999"), tmp_path / "stopped")
+    (stopped,) = timeless(read_log(tmp_path / "stopped"))
+    assert stopped.pop("stopped")
+    assert stopped == timeless(read_log(tmp_path / "whole"))[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.stop_at_error=1.0",), "train.stop_at_error: must be a share"),
+        (("train.stop_at_error=-0.1",), "train.stop_at_error: must be a share"),
+        (("train.stop_split=test",), "'test' needs train.stop_at_error"),
+        (("train.stop_at_error=0.1", "train.stop_split=train"), "'train' is not allowed"),
+    ],
+)
+def test_a_stop_that_makes_no_sense_is_refused(small, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        small(*overrides)
+
+
+def test_a_run_from_before_runs_could_stop_goes_on(finished, recipes, tmp_path):
+    directory = tmp_path / "old"
+    shutil.copytree(finished.directory, directory)
+    old = yaml.safe_load((directory / "recipe.yaml").read_text())
+    for key in ("stop_at_error", "stop_split"):
+        del old["train"][key]
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(old))
+    arrays, metadata = read_arrays(directory / "checkpoint.safetensors")
+    del metadata["stopped"]
+    write_arrays(directory / "checkpoint.safetensors", arrays, metadata)
+    assert train(finished.recipe, directory) == finished.record
+
+
+def test_a_run_gives_back_its_recipe_and_its_best_model(finished):
+    recipe, model, metadata = load_run(finished.directory)
+    assert recipe.name == "finished"
+    assert recipe.to_mapping() == finished.recipe.to_mapping()
+    expected, expected_metadata = load_best(finished.recipe, finished.directory)
+    assert metadata == expected_metadata
+    for received, wanted in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(received, wanted)
+
+
+def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_name_the_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"recipe\.yaml: no such recipe file"):
+        load_run(tmp_path)
+    (tmp_path / "recipe.yaml").write_text("model: {name: dynamic, capsules: 3}\ndata: {name: mnist}\n")
+    with pytest.raises(ConfigError, match=r"recipe\.yaml: model\.capsules: unknown key"):
+        load_run(tmp_path)
+
+
 # Interruptions
 
 
@@ -400,6 +529,23 @@ def interrupted(write, step, when):
             raise Killed
 
     return write_and_end
+
+
+def test_a_run_with_dropout_goes_on_in_a_process_that_has_made_other_models(small, tmp_path, monkeypatch):
+    recipe = read_recipe_of_a_cnn(small)
+    train(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "write_arrays", interrupted(training.write_arrays, 1, "after"))
+        with pytest.raises(Killed):
+            train(recipe, tmp_path / "killed")
+    train(recipe, tmp_path / "killed")
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+def read_recipe_of_a_cnn(small):
+    overrides = ("train.epochs=2", *ONE_STEP)
+    mapping = small(*overrides).to_mapping() | {"model": {"name": "cnn", "channels": [2, 2], "hidden": 4}}
+    return parse_recipe("cnn", mapping)
 
 
 def test_a_half_written_line_of_the_log_is_dropped(finished, recipes, tmp_path):

@@ -3,9 +3,11 @@ import sys
 import keras
 import numpy as np
 import pytest
+from support import fill
 
 from capszoo import visualize
-from capszoo.models import DynamicCapsNet
+from capszoo.data.split import ArraySplit
+from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 CHILDREN = 2 * 2 * 2  # positions of a 20x20 image, types
@@ -103,10 +105,11 @@ def test_coefficients_follow_the_agreement_of_votes(model, images):
     np.testing.assert_allclose(routed[1], expected, atol=1e-5)
 
 
-def test_images_beyond_one_batch_keep_their_coefficients(model, images, monkeypatch):
-    whole = visualize.coefficients(model, images)
-    monkeypatch.setattr(visualize, "_BATCH", 2)
-    np.testing.assert_allclose(visualize.coefficients(model, images), whole, atol=1e-6)
+def test_images_beyond_one_batch_keep_their_coefficients(bare):
+    images = np.random.default_rng(5).uniform(size=(35, 20, 20, 1)).astype("float32")
+    whole = visualize.coefficients(bare, images)
+    assert whole.shape[1] == 35
+    np.testing.assert_allclose(visualize.coefficients(bare, images[33:]), whole[:, 33:], atol=1e-6)
 
 
 def test_a_model_without_class_capsules_has_no_coefficients():
@@ -212,3 +215,233 @@ def test_stereo_pairs_lie_side_by_side_and_colours_stay_colours(channels):
 def test_drawing_does_without_pyplot(images, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
     visualize.draw_reconstructions(images, images)
+
+
+# Capsules with activations of their own, and EM routing
+
+
+@pytest.fixture(scope="module")
+def matrix_model():
+    net = MatrixCapsNet(channels=4, primary_types=2, conv1_types=3, conv2_types=2)
+    return fill(net.build((22, 22, 1), 3), seed=1)  # grids of 9x9, 4x4 and 2x2
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return np.random.default_rng(6).uniform(size=(5, 22, 22, 1)).astype("float32")
+
+
+def test_each_child_of_class_capsules_is_shared_among_the_classes(matrix_model, pairs):
+    routed = visualize.coefficients(matrix_model, pairs, num_iterations=4)
+    assert routed.shape == (4, 5, 2 * 2 * 2, 3)
+    np.testing.assert_allclose(routed[0], 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(routed.sum(axis=-1), 1, atol=1e-5)
+    assert np.ptp(routed[3], axis=-1).max() > 0.01
+
+
+def test_children_of_a_convolutional_layer_are_shared_among_positions_too(matrix_model, pairs):
+    routed = visualize.coefficients(matrix_model, pairs, layer="conv_capsules1")
+    assert routed.shape == (3, 5, 4, 4, 9 * 2, 3)
+    # All 9x9 children of both types have parents.
+    np.testing.assert_allclose(routed.sum(axis=(2, 3, 4, 5)), 9 * 9 * 2, rtol=1e-5)
+    # The child at (0, 0) is seen by the parent at (0, 0) alone, through its first tap.
+    np.testing.assert_allclose(routed[:, :, 0, 0, :2].sum(axis=-1), 1, atol=1e-5)
+
+
+def test_coefficients_of_a_convolutional_layer_are_averaged_and_drawn(matrix_model, pairs):
+    routed = visualize.coefficients(matrix_model, pairs, layer="conv_capsules2")
+    means = visualize.coefficients_by_type(routed, types=3)
+    np.testing.assert_allclose(means[:, 1, 0], routed[..., 1::3, 0].mean(axis=(1, 2, 3, 4)), rtol=1e-5)
+    *panels, _colours = visualize.draw_coefficients(routed, types=3).axes
+    assert shown(panels[2]).shape == (3, 2)
+
+
+def test_a_layer_that_does_not_route_has_no_coefficients(matrix_model, pairs):
+    for function in (visualize.coefficients, visualize.vote_distances):
+        with pytest.raises(ValueError, match=r"a layer that routes is needed. Received: 'conv1', a Conv2D"):
+            function(matrix_model, pairs, layer="conv1")
+
+
+# Votes
+
+
+def capsules_of(model, layer, images):
+    """Poses `[B, H, W, types, 4, 4]` and activations that go into a layer."""
+    below = keras.Model(model.input, model.get_layer(layer).input)
+    return [keras.ops.convert_to_numpy(part) for part in below(images)]
+
+
+def distances_by_hand(votes, activations, coefficients):
+    """|V - mu| with mu the mean of votes `[B, ..., I, O, 4, 4]`, weighted as Procedure 1 does."""
+    weights = (coefficients * activations[..., None])[..., None, None]
+    means = (weights * votes).sum(axis=-4) / weights.sum(axis=-4)
+    return np.sqrt(np.square(votes - means[..., None, :, :, :]).sum(axis=(-2, -1)))
+
+
+def test_distances_are_those_of_votes_to_the_classes_means_in_every_iteration(matrix_model, pairs):
+    poses, activations = capsules_of(matrix_model, "class_capsules", pairs)
+    layer = matrix_model.get_layer("class_capsules")
+    kernel = keras.ops.convert_to_numpy(layer.kernel)
+    votes = np.einsum("bhwtrk,tkoc->bhwtorc", poses, kernel)
+    votes[..., 0, 3] += np.array(layer.coordinates[0])[:, None, None, None]
+    votes[..., 1, 3] += np.array(layer.coordinates[1])[:, None, None]
+    votes, activations = votes.reshape(5, -1, 3, 4, 4), activations.reshape(5, -1)
+
+    distances, coefficients = visualize.vote_distances(matrix_model, pairs, num_iterations=3)
+    assert distances.shape == (3, 5, 2 * 2 * 2, 3)
+    np.testing.assert_allclose(coefficients, visualize.coefficients(matrix_model, pairs), atol=1e-4)
+    for t in range(3):
+        np.testing.assert_allclose(
+            distances[t], distances_by_hand(votes, activations, coefficients[t]), rtol=1e-3, atol=1e-4
+        )
+    assert np.abs(distances[2] - distances[0]).max() > 0.01, "the means have moved"
+
+
+def test_distances_in_a_convolutional_layer_are_those_to_the_parent_at_each_position(matrix_model, pairs):
+    poses, activations = capsules_of(matrix_model, "conv_capsules1", pairs)
+    kernel = keras.ops.convert_to_numpy(matrix_model.get_layer("conv_capsules1").kernel)
+    distances, coefficients = visualize.vote_distances(matrix_model, pairs, "conv_capsules1")
+    assert distances.shape == (3, 5, 4, 4, 9 * 2, 3)
+    for h, w in [(0, 0), (1, 3), (3, 2)]:
+        window = (slice(None), slice(2 * h, 2 * h + 3), slice(2 * w, 2 * w + 3))
+        votes = np.einsum("byxtrk,yxtkoc->byxtorc", poses[window], kernel).reshape(5, 18, 3, 4, 4)
+        expected = distances_by_hand(votes, activations[window].reshape(5, 18), coefficients[2, :, h, w])
+        np.testing.assert_allclose(distances[2, :, h, w], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_distances_under_dynamic_routing_are_to_the_mean_before_squashing(model, images):
+    below = keras.Model(model.input, model.get_layer("primary_capsules").output)
+    votes = keras.ops.convert_to_numpy(model.get_layer("class_capsules").votes(below(images)))
+    distances, coefficients = visualize.vote_distances(model, images)
+    means = (coefficients[1][..., None] * votes).sum(axis=1) / coefficients[1].sum(axis=1)[..., None]
+    np.testing.assert_allclose(
+        distances[1], np.linalg.norm(votes - means[:, None], axis=-1), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_a_histogram_adds_the_coefficients_of_votes_at_each_distance():
+    # [T=1, B=2, I=2, O=2]
+    distances = [[[[0.0, 0.9], [0.2, 0.3]], [[0.25, 1.0], [0.6, 7.0]]]]
+    coefficients = [[[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.6], [0.7, 0.8]]]]
+    counts = visualize.vote_histogram(distances, coefficients, edges=[0, 0.25, 0.5, 1])
+    np.testing.assert_allclose(counts, [[[0.4, 0.5, 0.7], [0, 0.4, 0.8]]])
+    with pytest.raises(ValueError, match=r"each distance must have a coefficient. Received: \(1, 2\)"):
+        visualize.vote_histogram([[1, 2]], [[1, 2, 3]], edges=[0, 1])
+
+
+def test_histograms_stand_in_a_row_for_each_iteration_and_a_column_for_each_class():
+    rng = np.random.default_rng(7)
+    distances, coefficients = rng.uniform(0, 2, (3, 1, 50, 2)), rng.uniform(size=(3, 1, 50, 2))
+    near = visualize.draw_vote_distances(distances, coefficients, ["cat", "dog"], limit=0.5, bins=10)
+    assert [panel.get_title() for panel in near.axes] == ["cat", "dog", "", "", "", ""]
+    heights, edges, _ = near.axes[3].patches[0].get_data()
+    np.testing.assert_allclose(heights, visualize.vote_histogram(distances, coefficients, edges)[1, 1])
+    assert edges[-1] == 0.5
+    assert len({panel.get_ylim() for panel in near.axes}) == 1
+    whole = visualize.draw_vote_distances(distances, coefficients)
+    assert whole.axes[0].patches[0].get_data().edges[-1] == distances.max()
+    assert {panel.get_yscale() for panel in whole.axes} == {"log"}
+    assert len({panel.get_ylim() for panel in whole.axes}) > 1
+
+
+# Activations and poses
+
+
+def test_activation_maps_are_the_activations_of_every_grid(matrix_model, pairs):
+    maps = visualize.activation_maps(matrix_model, pairs)
+    assert {name: a.shape for name, a in maps.items()} == {
+        "primary_capsules": (5, 9, 9, 2), "conv_capsules1": (5, 4, 4, 3), "conv_capsules2": (5, 2, 2, 2)
+    }  # fmt: skip
+    np.testing.assert_allclose(
+        maps["conv_capsules2"], capsules_of(matrix_model, "class_capsules", pairs)[1], atol=1e-5
+    )
+
+
+def test_without_activations_the_length_of_the_pose_is_mapped(model, images):
+    maps = visualize.activation_maps(model, images)
+    poses = keras.Model(model.input, model.get_layer("primary_capsules").output)(images)
+    np.testing.assert_allclose(maps["primary_capsules"], np.linalg.norm(poses, axis=-1), atol=1e-6)
+    assert maps["primary_capsules"].shape == (3, 2, 2, 2)
+
+
+def test_a_model_without_capsules_has_no_activation_maps():
+    other = ConvNet(channels=(2, 2), hidden=3).build((8, 8, 1), 2)
+    with pytest.raises(ValueError, match=r"capsules on a grid. Received: 'cnn'"):
+        visualize.activation_maps(other, np.zeros((1, 8, 8, 1)))
+
+
+def test_activation_maps_are_drawn_by_image_and_type():
+    maps = np.random.default_rng(8).uniform(size=(2, 4, 5, 3))
+    *panels, _colours = visualize.draw_activation_maps(maps).axes
+    assert len(panels) == 6
+    np.testing.assert_array_equal(shown(panels[4]), maps[1, ..., 1])
+    assert {panel.images[0].get_clim() for panel in panels} == {(maps.min(), maps.max())}
+
+
+@pytest.fixture
+def split():
+    """Six azimuths, in no order, of two toys of each of two classes; grey levels tell the images apart."""
+    levels = np.random.default_rng(9).permutation(24)
+    azimuth, instance, label = levels % 6, levels // 6 % 2, levels // 12
+    images = np.broadcast_to(levels[:, None, None, None], (24, 22, 22, 1)).astype("uint8")
+    return ArraySplit(images, label, {"azimuth": azimuth, "instance": instance})
+
+
+def test_views_of_one_toy_are_ordered_by_the_factor_that_varies(split):
+    values, images = visualize.views(split, "azimuth", labels=1, instance=0)
+    np.testing.assert_array_equal(values, np.arange(6))
+    np.testing.assert_allclose(images[:, 0, 0, 0] * 255, 12 + np.arange(6), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("along", "fixed", "message"),
+    [
+        ("azimut", {"labels": 1}, r"of \['azimuth', 'instance', 'labels'\]. Received: \['azimut'\]"),
+        ("azimuth", {"labels": 2, "instance": 0}, r"that some image has. Received: \{'labels': 2"),
+        ("azimuth", {"labels": 1}, r"one image per azimuth is needed: fix more of \['instance'\]"),
+        ("azimuth", {}, r"fix more of \['instance', 'labels'\]"),
+    ],
+)
+def test_views_that_are_not_those_of_one_toy_are_refused(split, along, fixed, message):
+    with pytest.raises(ValueError, match=message):
+        visualize.views(split, along, **fixed)
+
+
+def test_the_winning_pose_is_that_of_the_highest_score(matrix_model, pairs):
+    outputs = matrix_model.predict(pairs, verbose=0)
+    classes, poses = visualize.winning_poses(matrix_model, pairs)
+    assert poses.shape == (5, 4, 4)
+    for image, winner in enumerate(classes):
+        assert outputs["scores"][image, winner] == outputs["scores"][image].max()
+        np.testing.assert_allclose(poses[image], outputs["poses"][image, winner], atol=1e-6)
+
+
+def test_entries_of_the_pose_are_drawn_against_the_factor_and_other_winners_stand_out():
+    poses = np.random.default_rng(10).normal(size=(6, 4, 4))
+    values, classes = 20 * np.arange(6), np.array([2, 2, 0, 2, 2, 2])
+    figure = visualize.draw_poses(values, poses, classes, "azimuth")
+    assert len(figure.axes) == 16
+    line, others = figure.axes[1 * 4 + 3].lines
+    usual = classes == 2
+    np.testing.assert_array_equal(line.get_xdata()[usual], values[usual])
+    np.testing.assert_array_equal(line.get_ydata()[usual], poses[usual, 1, 3])
+    assert np.isnan(line.get_ydata()[2])
+    np.testing.assert_array_equal(others.get_xydata(), [[40, poses[2, 1, 3]]])
+    assert len(visualize.draw_poses(values, poses.reshape(6, 16)[:, :6], classes, "angle").axes) == 6
+    with pytest.raises(ValueError, match=r"Received: 6, 5, 6 views"):
+        visualize.draw_poses(values, poses[:5], classes, "azimuth")
+
+
+def test_an_overview_draws_whatever_a_model_has(model, images, matrix_model, pairs):
+    assert [name for name, _ in visualize.overview(model, images, list("abc"))] == [
+        "reconstructions", "perturbations", "activations_primary_capsules",
+        "coefficients_class_capsules", "votes_class_capsules",
+    ]  # fmt: skip
+    drawn = dict(visualize.overview(matrix_model, pairs[:2], list("abc")))
+    grids, routed = ["primary_capsules", "conv_capsules1"], ["conv_capsules1", "class_capsules"]
+    assert {f"activations_{name}" for name in grids} | {f"votes_{name}" for name in routed} <= set(drawn)
+    assert shown(drawn["coefficients_conv_capsules1"].axes[0]).shape == (
+        2,
+        3,
+    )  # types of children, of parents
+    assert drawn["votes_class_capsules"].axes[1].get_title() == "b"

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from support import fill
 
 from capszoo import weight_files
-from capszoo.models import DynamicCapsNet
+from capszoo.models import ConvNet, DynamicCapsNet
 from capszoo.weight_files import WeightsError, load_weights, read_arrays, save_weights, write_arrays
 
 NET = DynamicCapsNet(channels=8, primary_types=2, primary_dim=4, class_dim=4, decoder=False)
@@ -284,3 +284,14 @@ def test_a_write_replaces_the_file_at_once(tmp_path):
         write_arrays(path, {"x": np.ones(3)})
         assert reader.read() == old
     np.testing.assert_array_equal(read_arrays(path)[0]["x"], np.ones(3))
+
+
+def test_the_random_state_of_dropout_is_no_weight(tmp_path):
+    """Its name counts what else the process has made, so that a second model could not load it."""
+    first, second = (ConvNet(channels=(2, 2), hidden=4).build((8, 8, 1), 3) for _ in range(2))
+    assert {v.path for v in first.variables} != {v.path for v in second.variables}
+    save_weights(first, tmp_path / "weights.safetensors")
+    assert not any("seed" in name for name in read_arrays(tmp_path / "weights.safetensors")[0])
+    load_weights(second, tmp_path / "weights.safetensors")
+    for received, expected in zip(second.get_weights(), first.get_weights(), strict=True):
+        np.testing.assert_array_equal(received, expected)

@@ -14,6 +14,7 @@ class DataSet(abc.ABC):
       image_shape: `(H, W, C)` of the images a model is given.
       raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
       preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
+      raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
     """
 
     num_classes: int
@@ -31,6 +32,10 @@ class DataSet(abc.ABC):
     @property
     def preprocessing(self) -> dict:
         return {}
+
+    @property
+    def raw(self) -> "DataSet":
+        return self
 
     @abc.abstractmethod
     def open(self, split: str) -> Split:

@@ -1,5 +1,6 @@
 """smallNORB and its rendered twin synthnorb: stereo pairs of toys, with the preprocessing of the capsule papers."""
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -15,6 +16,7 @@ from capszoo.data.split import ArraySplit, Split
 
 CLASS_NAMES = ("four-legged animals", "human figures", "airplanes", "trucks", "cars")
 TRAIN_INSTANCES = (4, 6, 7, 8, 9)
+SIDE = 96  # of an image in the files, in pixels
 
 # The novel-viewpoint protocols of Hinton et al. 2018, Table 2, in TFDS's codes: azimuth / 20 degrees and
 # (elevation - 30 degrees) / 5. smallNORB's own files count azimuths 0, 2 ... 34 instead.
@@ -84,7 +86,11 @@ class Smallnorb(DataSet):
 
     @property
     def raw_shape(self) -> tuple[int, int, int]:
-        return (96, 96, 2)
+        return (SIDE, SIDE, 2)
+
+    @property
+    def raw(self) -> "Smallnorb":
+        return dataclasses.replace(self, size=SIDE, crop=SIDE, standardise=False)
 
     @property
     def preprocessing(self) -> dict:
@@ -116,20 +122,37 @@ class Synthnorb(Smallnorb):
 class PairSplit(ArraySplit):
     """Resized stereo pairs uint8 [N, size, size, 2] that are augmented, cropped and standardised batch by batch."""
 
+    shift = (0, 0)
+
     def __init__(self, images, labels, factors, options: Smallnorb, augmented: bool):
         super().__init__(images, labels, factors)
         self.options, self.augmented = options, augmented
+
+    def shifted(self, down: int, right: int) -> "PairSplit":
+        """The same pairs, with the crop of evaluation moved from the centre by that many pixels.
+
+        Errors: `ValueError` for a crop that would leave the image.
+        """
+        before = (self.options.size - self.options.crop) // 2
+        after = self.options.size - self.options.crop - before
+        if not all(-before <= pixels <= after for pixels in (down, right)):
+            expected = f"a crop can move by {-before} to {after} pixels"
+            raise ValueError(f"{expected}. Received: {down} down, {right} to the right")
+        moved = copy.copy(self)
+        moved.shift = (down, right)
+        return moved
 
     def batch(self, indices, rng=None):
         batch, options = super().batch(indices), self.options
         images, rng = batch["images"], rng if self.augmented else None
         if rng is not None:
             images = jitter(images, rng, options.brightness / 255, options.contrast)
-        images = crop(images, options.crop, rng)
+        images = crop(images, options.crop, rng, self.shift)
         return {**batch, "images": standardise(images) if options.standardise else np.clip(images, 0, 1)}
 
     def fingerprint(self):
-        evaluation = f"{super().fingerprint()} {self.options.crop} {self.options.standardise}"
+        moved = f" {self.shift}" if any(self.shift) else ""
+        evaluation = f"{super().fingerprint()} {self.options.crop} {self.options.standardise}{moved}"
         return hashlib.sha256(evaluation.encode()).hexdigest()
 
 
@@ -147,11 +170,12 @@ def jitter(images: np.ndarray, rng: np.random.Generator, brightness: float, cont
     return mean + rng.uniform(1 - contrast, 1 + contrast, shape).astype(np.float32) * (images - mean)
 
 
-def crop(images: np.ndarray, size: int, rng: np.random.Generator | None) -> np.ndarray:
-    """A size x size window of each image: anywhere, uniformly, or in the middle if there is no `rng`."""
+def crop(images: np.ndarray, size: int, rng: np.random.Generator | None, shift=(0, 0)) -> np.ndarray:
+    """A size x size window of each image: anywhere, uniformly, or without `rng` `shift` pixels from the middle."""
     slack = images.shape[1] - size
     if rng is None:
-        return images[:, slack // 2 : slack // 2 + size, slack // 2 : slack // 2 + size]
+        top, left = (slack // 2 + pixels for pixels in shift)
+        return images[:, top : top + size, left : left + size]
     windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
     rows, columns = rng.integers(0, slack, size=(2, len(images)), endpoint=True)
     return np.moveaxis(windows[np.arange(len(images)), rows, columns], 1, -1)
@@ -163,10 +187,16 @@ def standardise(images: np.ndarray) -> np.ndarray:
     The deviation counts as at least 1 / sqrt(H W C) of a grey level, so that an empty image becomes zeros.
     Source: `tf.image.per_image_standardization`, which the authors' code applies to the pair.
     """
+    mean, deviation = moments(images)
+    return (images - mean) / deviation
+
+
+def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each image `[n, 1, 1, 1]`, as `standardise` uses them."""
     axes = (1, 2, 3)
     floor = 1 / (255 * np.sqrt(np.prod(images.shape[1:])))
     deviation = np.maximum(images.std(axes, keepdims=True), np.float32(floor))
-    return (images - images.mean(axes, keepdims=True)) / deviation
+    return images.mean(axes, keepdims=True), deviation
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:

@@ -27,7 +27,7 @@ class Signatures:
 
     where:
       images: float32 `[B, H, W, C]` in [0, 1], any B from 1; `preprocess` is inside.
-      image_bytes: B strings, each a PNG or JPEG; see `decoded`.
+      image_bytes: B strings, each a PNG or JPEG, a stereo pair in one; see `decoded`.
       stages: names of layers whose outputs are the features; one with several outputs gives `<stage>_<part>`.
 
     Only the weights that these outputs need are written: a decoder stays behind.
@@ -98,9 +98,10 @@ def decoded(image_bytes, image_shape):
         equal channels), 2 is a stereo pair, given as one grey picture with the left camera's view in its left
         half.
 
-    A picture of another size is scaled to `H x W` (bilinear, anti-aliased), whatever its aspect ratio;
-    transparency shows black beneath; the orientation in EXIF is not looked at.
-    Errors: `InvalidArgumentError` for bytes that are not a whole picture.
+    A picture of another size is scaled to `H x W` (bilinear, anti-aliased), whatever its aspect ratio; the views of a
+    stereo pair each by itself, and only of a picture with the aspect ratio of two views. Transparency shows black
+    beneath; the orientation in EXIF is not looked at.
+    Errors: `InvalidArgumentError` for bytes that are not a whole picture, or not that of two views.
     """
     height, width, channels = image_shape
     views = 2 if channels == 2 else 1
@@ -110,10 +111,11 @@ def decoded(image_bytes, image_shape):
         pixels = _opaque(pixels)
         if channels != 3:
             pixels = tf.reduce_sum(pixels * (0.299, 0.587, 0.114), axis=-1, keepdims=True)
-        pixels = tf.image.resize(pixels, (height, views * width), antialias=True)
+        if views == 2:
+            pixels = _side_by_side(pixels, height, width)
+        pixels = tf.image.resize(pixels, (height, width), antialias=True)
         # The kernel's weights sum to one only up to rounding.
-        pixels = tf.clip_by_value(pixels, 0.0, 1.0)
-        return tf.ensure_shape(tf.concat(tf.split(pixels, views, axis=1), axis=-1), image_shape)
+        return tf.ensure_shape(tf.clip_by_value(pixels, 0.0, 1.0), image_shape)
 
     # Decoders run on CPUs only.
     with tf.device("CPU:0"):
@@ -125,6 +127,19 @@ def decoded(image_bytes, image_shape):
 def _not_empty(batch):
     tf.debugging.assert_positive(tf.shape(batch)[0], "a batch of at least one image is needed")
     return batch
+
+
+def _side_by_side(pixels, height, width):
+    """The two views in a grey picture `[h, 2 w, 1]` as channels: `[h, w, 2]`."""
+    rows, columns = tf.shape(pixels)[0], tf.shape(pixels)[1]
+    # One view alone, taken for two, would be cut in half and stretched.
+    two_views = (columns % 2 == 0) & (columns * height == rows * 2 * width)
+    expected = (
+        f"expected two views of the aspect ratio {height}x{width} (height x width) side by side. Received:"
+    )
+    with tf.control_dependencies([tf.debugging.Assert(two_views, [expected, rows, "x", columns])]):
+        # [h, 2 w, 1] -> [h, 2, w] -> [h, w, 2]
+        return tf.transpose(tf.reshape(pixels, (rows, 2, -1)), (0, 2, 1))
 
 
 def _opaque(pixels):
@@ -140,8 +155,9 @@ def write_warmup(path, name, image_shape):
 
     A TFRecord file of `PredictionLog`; the pictures are plain grey, and a request is a few kilobytes at most.
     """
-    _, _, channels = image_shape
-    grey = tf.fill((8, 8, 3 if channels == 3 else 1), tf.constant(128, tf.uint8))
+    height, width, channels = image_shape
+    shape = (height, 2 * width if channels == 2 else width, 3 if channels == 3 else 1)
+    grey = tf.fill(shape, tf.constant(128, tf.uint8))
     picture = tf.io.encode_png(grey).numpy()
     with tf.io.TFRecordWriter(str(path)) as records:
         for size in BATCH_SIZES:

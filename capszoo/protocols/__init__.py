@@ -1,6 +1,32 @@
-"""The papers' evaluations as code."""
+"""The papers' evaluations as code.
 
+Test errors are measured by `evaluate(model, recipe, protocol)`; the names of the protocols do not change:
+
+  test_error            test split of the preset's own data set
+  test_error_multicrop  the same, with scores averaged over 13 crops of each image (smallNORB and its twin)
+  familiar_azimuths, novel_azimuths, familiar_elevations, novel_elevations
+                        test pairs seen from the viewpoints of the training, or from all others
+  expanded_mnist, affnist, affnist_synth, multimnist
+                        digits that were moved, distorted or put on top of each other
+
+`compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
+attacks models with adversarial images.
+"""
+
+from capszoo.protocols.adversarial import Robustness, draw_robustness, measure_robustness
 from capszoo.protocols.classification import PROTOCOLS, evaluate
 from capszoo.protocols.statistics import wilson
+from capszoo.protocols.subject import Subject
+from capszoo.protocols.viewpoints import ViewpointComparison, compare_viewpoints
 
-__all__ = ["PROTOCOLS", "evaluate", "wilson"]
+__all__ = [
+    "PROTOCOLS",
+    "Robustness",
+    "Subject",
+    "ViewpointComparison",
+    "compare_viewpoints",
+    "draw_robustness",
+    "evaluate",
+    "measure_robustness",
+    "wilson",
+]

@@ -15,6 +15,21 @@ def digits():
     Source: drawn by `capszoo/samples/draw_digits.py`. They are not MNIST's, and no number measured on them is
     MNIST's.
     """
-    paths = sorted(Path(__file__).with_name("digits").glob("*.png"))
-    images = np.stack([read_image(path, (28, 28, 1)) for path in paths])
+    return _labelled("digits", (28, 28, 1))
+
+
+def toys():
+    """Five toys of synthnorb, one of each category, photographed as smallNORB's are.
+
+    Returns `(images, labels)`: stereo pairs float32 `[5, 96, 96, 2]` in [0, 1], raw, so that `model.preprocess` comes
+    before the model; and int64 `[5]`, ascending, in the order of smallNORB's classes.
+    Source: rendered by `capszoo/samples/shoot_toys.py`, of the test split. They are not smallNORB's.
+    """
+    return _labelled("toys", (96, 96, 2))
+
+
+def _labelled(folder, image_shape):
+    """The pictures in a folder, and the classes with which their names begin."""
+    paths = sorted(Path(__file__).with_name(folder).glob("*.png"))
+    images = np.stack([read_image(path, image_shape) for path in paths])
     return images, np.array([int(path.name[0]) for path in paths], dtype=np.int64)

@@ -2,6 +2,7 @@
 
 pip install tensorflow-serving-api
 python predict_grpc.py picture.png ... [--server localhost:8500] [--model dynamic_mnist]
+A stereo pair is one picture, the left view in its left half.
 """
 
 import argparse

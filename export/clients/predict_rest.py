@@ -1,6 +1,7 @@
 """Scores of pictures over TensorFlow Serving's REST; only the standard library.
 
 python predict_rest.py picture.png ... [--url http://localhost:8501/v1/models/dynamic_mnist]
+A stereo pair is one picture, the left view in its left half.
 """
 
 import argparse

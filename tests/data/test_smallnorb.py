@@ -9,6 +9,7 @@ from PIL import Image
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data import smallnorb, synthnorb
+from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.smallnorb import Smallnorb, Synthnorb
 from capszoo.data.sources import DataNotFound
 
@@ -66,6 +67,18 @@ def test_one_can_train_on_all_training_toys():
     assert set(options.open("train").factors["instance"]) == {4, 6, 7, 8, 9}
     with pytest.raises(ValueError, match="no validation split"):
         options.open("validation")
+
+
+def test_the_raw_data_set_has_the_same_pairs_as_they_are_in_the_files():
+    options = Synthnorb(size=48, crop=32, views="novel azimuth")
+    raw, split = options.raw.open("test"), options.open("test")
+    assert options.raw.image_shape == options.raw_shape == (96, 96, 2)
+    np.testing.assert_array_equal(raw.factors["azimuth"], split.factors["azimuth"])
+    pair = raw.batch(np.arange(3))["images"]
+    np.testing.assert_array_equal(pair, raw.images[:3] / np.float32(255))
+    # What the data set resizes it rounds to whole grey levels.
+    prepared = Preprocessing(**options.preprocessing)(pair)
+    np.testing.assert_allclose(prepared, split.batch(np.arange(3))["images"], atol=0.02)
 
 
 @pytest.mark.parametrize(

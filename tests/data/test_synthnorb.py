@@ -1,15 +1,17 @@
 """synthnorb has smallNORB's factors, splits and features, and toys that differ as toys do."""
 
 import functools
+import io
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 import trimesh
+from PIL import Image
 
 from capszoo.data import synthnorb
-from capszoo.data.synthnorb import album, clay, render
+from capszoo.data.synthnorb import album, animals, clay, humans, render
 from capszoo.data.synthnorb.builder import Synthnorb
 
 LABELS = ("label_category", "instance", "label_elevation", "label_azimuth", "label_lighting")
@@ -40,16 +42,16 @@ class ThisProcess:
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(album.multiprocessing, "get_context", lambda method: ThisProcess)
+    monkeypatch.setattr(album.multiprocessing, "get_context", {"spawn": ThisProcess}.get)
 
 
 @pytest.fixture
 def small_grid(in_this_process, monkeypatch):
-    """One animal and one figure in each split, from 30 degrees of elevation and three azimuths."""
+    """One animal and one figure in each split, from two elevations and two azimuths."""
     monkeypatch.setattr(album, "MODELS", dict(itertools.islice(album.MODELS.items(), 2)))
     monkeypatch.setattr(album, "INSTANCES", {"train": (4,), "test": (0,)})
-    monkeypatch.setattr(album, "ELEVATIONS", (30,))
-    monkeypatch.setattr(album, "AZIMUTHS", (0, 20, 40))
+    monkeypatch.setattr(album, "ELEVATIONS", (30, 70))
+    monkeypatch.setattr(album, "AZIMUTHS", (0, 20))
 
 
 def test_the_same_seed_makes_the_same_images(views):
@@ -60,10 +62,60 @@ def test_another_seed_makes_other_toys(views):
     assert np.abs(album.studio(1, 3, 0).shoot(40, 60).astype(int) - views[3]).mean() > 3
 
 
-@pytest.mark.parametrize("category", range(5))
-def test_two_instances_of_a_category_look_different(views, category):
-    other = album.studio(0, category, 1).shoot(40, 60)
-    assert np.abs(other[0].astype(int) - views[category, 0]).mean() > 3
+def test_a_studio_holds_the_toy_that_was_asked_for(monkeypatch):
+    made = []
+    for name, model in album.MODELS.items():
+
+        def recorded(instance, rng, name=name, model=model):
+            made.append((name, instance))
+            return model(instance, rng)
+
+        monkeypatch.setitem(album.MODELS, name, recorded)
+    for category, instance in itertools.product(range(5), (2, 7)):
+        album.studio(0, category, instance)
+    assert made == list(itertools.product(album.MODELS, (2, 7)))
+
+
+@pytest.mark.parametrize("category", album.MODELS)
+def test_a_category_has_ten_toys_that_chance_alone_does_not_tell_apart(category):
+    toys = [
+        album.MODELS[category](instance, np.random.default_rng(0)).normalised(0) for instance in range(10)
+    ]
+    sizes = np.array([[*np.ptp(toy.vertices, axis=0), toy.area] for toy in toys])
+    for one, other in itertools.combinations(range(10), 2):
+        assert np.abs(sizes[one] - sizes[other]).max() > 0.02
+
+
+@pytest.mark.parametrize("instance", range(10))
+def test_each_figure_holds_something(monkeypatch, instance):
+    def parts():
+        return len(album.model_human(instance, np.random.default_rng(0))._parts)
+
+    holding = parts()
+    monkeypatch.setattr(humans, "_give", lambda *_: None)
+    assert parts() < holding
+
+
+def test_proportions_vary_by_up_to_12_percent_and_counts_do_not():
+    plan = animals.Animal(humps=2)
+    drawn = [clay.varied(plan, np.random.default_rng(seed)) for seed in range(100)]
+    assert {toy.humps for toy in drawn} == {2}
+    factors = np.array([toy.leg / plan.leg for toy in drawn])
+    assert 0.88 <= factors.min() < 0.9
+    assert 1.1 < factors.max() <= 1.12
+    assert drawn[0].neck / plan.neck != factors[0]  # each by its own factor
+
+
+def test_a_normalised_toy_of_radius_one_stands_on_the_table_around_the_origin():
+    toy = clay.Clay()
+    toy.ball((3, 2, 5), (0.6, 0.3, 0.2), mirror=True)
+    vertices = toy.normalised(yaw=90).vertices
+    np.testing.assert_allclose(vertices.min(0)[:2], -vertices.max(0)[:2], atol=1e-12)
+    assert vertices[:, 2].min() == 0
+    middle = [0, 0, vertices[:, 2].max() / 2]
+    assert np.linalg.norm(vertices - middle, axis=1).max() == pytest.approx(1)
+    across, along, _ = np.ptp(vertices, axis=0)  # turned by 90 degrees, the twins lie side by side in x
+    assert across / along == pytest.approx((2 + 2 + 2 * 0.3) / (2 * 0.6))
 
 
 def test_azimuth_zero_is_not_the_same_for_all_toys(monkeypatch):
@@ -117,6 +169,38 @@ def test_a_toy_throws_shadows_on_itself():
         toy.shoot(70, azimuth)[3, 0] for azimuth in (0, 180)
     )  # lighting 3 comes from the front
     assert np.mean(in_front < 0.35 * GREYS[3]) > np.mean(behind < 0.35 * GREYS[3]) + 0.01
+
+
+def test_a_toy_darkens_the_table_where_it_stands_even_towards_the_lamps():
+    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(70, 0)[:, 0]
+    below = ball[:, 63:66, 46:50].mean((1, 2))  # the ball itself ends above row 62
+    assert np.all(below < 0.95 * ball[:, 90:, 46:50].mean((1, 2)))
+
+
+def test_shadows_are_soft():
+    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(50, 0)[1, 0].astype(float)
+    assert np.abs(np.diff(ball[:, :32])).max() < 32  # of the 100 grey levels between table and shadow
+
+
+def test_smoothing_mixes_no_light_of_the_toy_with_that_of_the_table():
+    on_toy = np.zeros((192, 192), bool)
+    on_toy[50:90, 60:61] = True
+    np.testing.assert_array_equal(render._smoothed(1.0 * on_toy.ravel(), on_toy.ravel(), 8), on_toy.ravel())
+
+
+def test_a_toy_stands_upright_and_looks_lower_to_higher_cameras():
+    def rows_of(elevation):
+        toy = render.Studio(_standing(trimesh.util.concatenate([mast, beam])), 0.6)
+        width = np.sum(toy.shoot(elevation, 0)[:, 0].max(0) < 200, 1)
+        return np.flatnonzero(width), np.flatnonzero(width > 20)
+
+    mast = trimesh.creation.box([0.1, 0.1, 1.6])
+    beam = trimesh.creation.box([0.1, 1, 0.1], trimesh.transformations.translation_matrix([0, 0, 0.8]))
+    (toy, beam_at_30), (toy_from_above, _) = rows_of(30), rows_of(70)
+    assert beam_at_30.max() < toy.mean()
+    assert np.ptp(toy_from_above) / np.ptp(toy) == pytest.approx(
+        np.cos(np.radians(70)) / np.cos(np.radians(30)), abs=0.1
+    )
 
 
 def test_toys_fill_the_frame_and_stay_inside(views):
@@ -175,19 +259,39 @@ def test_names_and_shapes_of_the_features_are_those_of_smallnorb(tmp_path):
 
 def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
     @functools.cache
-    def view(category, instance, azimuth):
-        return album.studio(3, category, instance).shoot(30, azimuth)
+    def view(category, instance, elevation, azimuth):
+        return album.studio(3, category, instance).shoot((30, 70)[elevation], (0, 20)[azimuth])
 
     folder = synthnorb.generate(tmp_path, seed=3)
     assert folder == tmp_path / "synthnorb" / "1.0.0"
     for split, instance in (("train", 4), ("test", 0)):
         examples = list(tfds.as_numpy(tfds.load("synthnorb", data_dir=tmp_path, split=split, download=False)))
-        assert len(examples) == 2 * 3 * 6
+        assert len(examples) == 2 * 2 * 2 * 6
         for example in examples:
-            category, toy, elevation, azimuth, lighting = (example[label] for label in LABELS)
-            assert (toy, elevation) == (instance, 0)
-            pair = view(int(category), instance, 20 * int(azimuth))[lighting]
+            category, toy, elevation, azimuth, lighting = (int(example[label]) for label in LABELS)
+            assert toy == instance
+            pair = view(category, toy, elevation, azimuth)[lighting]
             np.testing.assert_array_equal(np.stack([example["image"], example["image2"]])[..., 0], pair)
+
+
+def test_other_processes_render_what_this_one_does():
+    photographs = album.photographs(0, "train", 2)
+    factors, *pair = next(photographs)
+    photographs.close()
+    assert set(factors.values()) == {0, 4}
+    expected = album.studio(0, 0, 4).shoot(30, 0)[0]
+    np.testing.assert_array_equal([np.asarray(Image.open(io.BytesIO(image))) for image in pair], expected)
+
+
+def test_an_interrupted_run_leaves_nothing_that_is_taken_for_a_data_set(small_grid, tmp_path, monkeypatch):
+    def interrupted(*toy):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(album, "_studio", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        synthnorb.generate(tmp_path)
+    assert not list(tmp_path.glob("synthnorb/1.0.0"))
+    assert not list(tmp_path.rglob("dataset_info.json"))
 
 
 def test_a_prepared_set_is_kept_and_never_taken_for_one_of_another_seed(small_grid, tmp_path, monkeypatch):

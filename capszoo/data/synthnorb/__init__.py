@@ -5,6 +5,11 @@ seen from 9 elevations (30 to 70 degrees) and 18 azimuths (0 to 340 degrees; zer
 lightings by two cameras. Toys 4, 6, 7, 8, 9 of each category train and toys 0, 1, 2, 3, 5 test: 24,300 pairs of 96 x 96
 grey images each. Features and codes are those of `smallnorb` in TensorFlow Datasets.
 
+How hard seed 0 is, trained on all 24,300 training pairs, as errors on all 24,300 pairs of the unseen test toys:
+logistic regression on standardised pixels 31.0 % (48 x 48) and 31.4 % (32 x 32); a CNN of three convolutions, 188,901
+parameters, with the preprocessing of `capszoo.data.Synthnorb`, 8.1 % after 6 epochs (one run; most errors are cars
+taken for trucks, and half of those are one car).
+
     python -m capszoo.data.synthnorb            # once, some minutes on two cores
     tfds.load("synthnorb", split="train")
 """

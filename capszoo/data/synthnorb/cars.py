@@ -33,7 +33,7 @@ class Car:
 
 CARS = (
     Car(),  # saloon
-    Car(length=1.8, round_body=True, cabin=0.34, cabin_back=0.12, cabin_front=0.75, screen=0.3, back_screen=0.4, fenders=0.05),  # beetle
+    Car(length=1.8, round_body=True, nose=0.2, boot=0.2, cabin=0.32, cabin_back=0.03, cabin_front=0.75, screen=0.25, back_screen=0.35, fenders=0.05),  # beetle
     Car(length=2.2, belt=0.25, nose=0.14, boot=0.24, cabin=0.2, cabin_back=0.12, cabin_front=0.62, screen=0.4, back_screen=0.4, spoiler=0.14),  # sports car
     Car(length=2.2, cabin_back=0.02, cabin_front=0.68, back_screen=0.08, rack=True),  # estate
     Car(length=1.7, cabin_back=0.02, cabin_front=0.76, screen=0.22, back_screen=0.12, cabin=0.34),  # small hatchback
@@ -52,18 +52,15 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
     along = lambda s: (s - 0.5) * c.length  # noqa: E731 - a position between tail and nose
     axle_front, axle_back = along(0.82), along(0.19)
     front, back = along(c.cabin_front), along(c.cabin_back)
-    w, belt, r = c.width, c.wheel + c.belt, 0.06
+    w, belt, r = c.width, c.wheel + c.belt, 0.12 if c.round_body else 0.06
     sill = [(x, y, z) for x in (-half + r, half - r) for y in (r - w, w - r)]
     edge = [(half - r, c.wheel + c.nose), (front, belt), (back, belt), (r - half, c.wheel + c.boot)]
+    shoulder = [(x, y, height - r) for x, height in edge for y in (r - 0.94 * w, 0.94 * w - r)]
+    clay.hull(sill + shoulder, r)
     if c.round_body:
-        clay.ball((0, 0, z + 0.06), (half, 1.05 * w, c.belt + 0.06))
+        _vault(clay, c, front, back, belt)
     else:
-        shoulder = [(x, y, height - r) for x, height in edge for y in (r - 0.94 * w, 0.94 * w - r)]
-        clay.hull(sill + shoulder, r)
-    if c.cabin:
-        _cabin(clay, c, front, back, belt)
-    else:
-        _cockpit(clay, c, front, back, belt)
+        (_cabin if c.cabin else _cockpit)(clay, c, front, back, belt)
     for x in (axle_front, axle_back):
         y = w + 0.2 if c.open_wheels else w - 0.04
         clay.disc(
@@ -101,6 +98,18 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
     clay.box((half - 0.06, -w, 0.8 * c.wheel), (half + 0.04, w, 1.4 * c.wheel), 0.03)
     clay.box((-half - 0.04, -w, 0.8 * c.wheel), (0.06 - half, w, 1.4 * c.wheel), 0.03)
     return clay
+
+
+def _vault(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
+    """Model a closed roof without edges."""
+    r, roof = 0.12, belt + c.cabin - 0.12
+    arch = [
+        (front - r, belt - r),
+        (front - c.screen - r, roof),
+        (back + c.back_screen + r, roof),
+        (back + r, belt - r),
+    ]
+    clay.hull([(x, y, z) for x, z in arch for y in (r - 0.84 * c.width, 0.84 * c.width - r)], r)
 
 
 def _cabin(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:

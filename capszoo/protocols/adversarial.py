@@ -1,0 +1,292 @@
+"""Robustness against adversarial images, as Hinton et al. 2018 look at it in section 6."""
+
+import collections
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+
+from capszoo import provenance
+from capszoo.config import ConfigError
+from capszoo.data.smallnorb import moments
+from capszoo.data.split import Stream, generator
+from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient
+from capszoo.protocols.statistics import wilson
+from capszoo.scoring import wrong
+
+ATTACKS = {"fgsm": fgsm, "bim": bim}
+EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.4)
+BATCH = 50
+PAPER = (
+    "The capsules' accuracy after an untargeted attack never drops below chance (20 %).",
+    "The CNN's accuracy is significantly below chance at an epsilon of 0.2.",
+    "The capsules' gradients have fewer zeros than the CNN's, and are smaller by 2 orders of magnitude.",
+    "On images made with another CNN the capsules are not noticeably better than a CNN.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A share at one epsilon: `count` of `n` images, and its 95 % Wilson interval.
+
+    For targeted attacks `value` is the mean of the shares of all targets; `count` and `n` are sums over them.
+    """
+
+    epsilon: float
+    value: float
+    interval: tuple[float, float]
+    count: int
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A line of figure 3.
+
+    where:
+      model: who is tested; made_with: the model whose gradients made the images, the same one in a white-box attack.
+      attack: "fgsm" or "bim"; targeted: whether towards a wrong class.
+      metric: "accuracy" (of images that should be taken for what they are) or "success rate" (of targeted attacks: the
+        share of images of other classes that are taken for the target).
+      points: by rising epsilon, from 0, which is no attack.
+    """
+
+    model: str
+    made_with: str
+    attack: str
+    targeted: bool
+    metric: str
+    points: tuple[Point, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientReport:
+    """Whether an attack on a model has anything to go by: its gradients at unchanged images.
+
+    where:
+      zero_share: share of the pixels' derivatives that are exactly zero.
+      unread_share: share of the pixels whose derivative is zero in every image: the model does not look there (windows
+        with strides can leave out the last rows and columns). They are part of zero_share.
+      blind_share: share of the images all of whose derivatives are zero.
+      mean_magnitude: mean of the derivatives' absolute values.
+    """
+
+    model: str
+    zero_share: float
+    unread_share: float
+    blind_share: float
+    mean_magnitude: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Robustness:
+    """All curves of some models on one data set, and all that is needed to measure them again.
+
+    where:
+      data, split, fingerprint: whose images were attacked; n: how many, of `out_of`.
+      classes: how many there are; chance is 1 / classes.
+      space: what epsilon is measured in; loss: what the attacks change; steps: how BIM went.
+      paper: what the paper says; its figure has no numbers.
+      command, date, revision, backend: as in `capszoo.card.Measurement`.
+    """
+
+    data: str
+    split: str
+    fingerprint: str
+    n: int
+    out_of: int
+    classes: int
+    space: str
+    loss: str
+    steps: str
+    curves: tuple[Curve, ...]
+    gradients: tuple[GradientReport, ...]
+    command: str
+    date: str
+    revision: str
+    backend: str
+    paper: tuple[str, ...] = PAPER
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+def measure_robustness(
+    subjects, source=None, *, epsilons=EPSILONS, images=500, loss="cross_entropy", command="", progress=None
+) -> Robustness:
+    """Attacks models with `fgsm` and `bim`, away from each image's class and towards each other class.
+
+    where:
+      subjects: `Subject`s that are attacked with their own gradients (white box); at least one.
+      source: another `Subject`, whose images, made to be taken for anything else, are shown to all `subjects` (black
+        box); None leaves that out.
+      epsilons: positive, rising; 0 is always measured.
+      images: how many of the test split, chosen at random once and for all; None takes all.
+      loss: see `loss_gradient`.
+      progress: `progress(done, total)` in images.
+
+    Errors: `ConfigError` for models of different data sets, two of the same name, or several labels per image;
+    `ValueError` for illegal epsilons; `DataNotFound`.
+    Source: Hinton et al. 2018, section 6 and figure 3; the share of zero gradients after Brendel and Bethge 2017.
+    Differs from the paper: its epsilon has no unit. It is one of the models' input here, after standardisation, where
+    1 is the deviation of an image's pixels; pixels stay between the image's own black and white.
+    """
+    epsilons = tuple(map(float, epsilons))
+    if not epsilons or not np.isfinite(epsilons).all() or (np.diff((0.0, *epsilons)) <= 0).any():
+        raise ValueError(f"epsilons must be positive and rise. Received: {epsilons}")
+    everyone = [*subjects, *([source] if source else [])]
+    data = _common_data(everyone)
+    grey, count = _grey(data), images or len(data.open("test"))
+    if not 1 <= count <= len(grey):
+        raise ValueError(f"images must be from 1 to {len(grey)}. Received: {images}")
+    chosen = np.sort(generator(0, Stream.FIXED, 0).permutation(len(grey))[:count])
+    tally, gradients = _Tally(), {}
+    functions = {s.name: loss_gradient(s.model, s.recipe, loss) for s in everyone}
+    for start in range(0, count, BATCH):
+        batch = _inputs(data, grey, chosen[start : start + BATCH])
+        for subject in subjects:
+            gradients.setdefault(subject.name, []).append(functions[subject.name](*batch[:2]))
+            for target in (None, *range(data.num_classes)):
+                _attack([subject], subject, functions[subject.name], batch, target, epsilons, tally)
+        if source:
+            _attack(subjects, source, functions[source.name], batch, None, epsilons, tally)
+        if progress:
+            progress(min(start + BATCH, count), count)
+    return Robustness(
+        data=data.section_name,
+        split="test",
+        fingerprint=data.open("test").fingerprint(),
+        n=count,
+        out_of=len(grey),
+        classes=data.num_classes,
+        space="model input" + (", standardised" if data.preprocessing.get("standardise") else ", in [0, 1]"),
+        loss=loss,
+        steps=f"{BIM_STEPS} steps of {BIM_REACH / BIM_STEPS:g} epsilon",
+        curves=tally.curves(),
+        gradients=tuple(_gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()),
+        command=command,
+        date=provenance.today(),
+        revision=provenance.revision(),
+        backend=provenance.backend(),
+    )
+
+
+def _common_data(subjects):
+    names, data = [subject.name for subject in subjects], subjects[0].recipe.data
+    if len(set(names)) < len(names):
+        raise ConfigError(f"each model needs a name of its own. Received: {', '.join(names)}")
+    for subject in subjects:
+        other = subject.recipe.data
+        # Options that only training knows, such as which toy validates, may differ.
+        if other != data and other.open("test").fingerprint() != data.open("test").fingerprint():
+            raise ConfigError(
+                f"the models must take the same images. Received: {data} and, of {subject.name}, {other}"
+            )
+    if data.labels_per_image != 1:
+        raise ConfigError(f"attacks need one label per image. Received: {data.labels_per_image}")
+    return data
+
+
+def _grey(data):
+    """The test split before standardisation, in [0, 1]."""
+    standardised = data.preprocessing.get("standardise")
+    return (dataclasses.replace(data, standardise=False) if standardised else data).open("test")
+
+
+def _inputs(data, grey, indices):
+    """Images as the model takes them, their labels, and what black and white are in each of them."""
+    batch = grey.batch(indices, None)
+    images, labels = batch["images"], batch["labels"]
+    if not data.preprocessing.get("standardise"):
+        return images, labels, np.float32(0), np.float32(1)
+    mean, deviation = moments(images)
+    return (images - mean) / deviation, labels, -mean / deviation, (1 - mean) / deviation
+
+
+def _attack(victims, maker, gradient, batch, target, epsilons, tally):
+    """Counts what every victim makes of one batch of images, changed with the maker's gradient."""
+    images, labels, low, high = batch
+    if target is not None:
+        others = labels != target
+        if not others.any():
+            return
+        images, low, high = (x[others] if np.ndim(x) else x for x in (images, low, high))
+        labels = np.full(others.sum(), target)
+    for name, attack in ATTACKS.items():
+        changed = attack(gradient, images, labels, epsilons, low, high, targeted=target is not None)
+        for epsilon, pictures in zip((0.0, *epsilons), itertools.chain([images], changed), strict=True):
+            for victim in victims:
+                hits = ~wrong(np.asarray(victim.model.predict_on_batch(pictures)["scores"]), labels)
+                tally.add((victim.name, maker.name, name, target is not None), epsilon, target, hits)
+
+
+class _Tally:
+    """Counted images by curve, epsilon and target."""
+
+    def __init__(self):
+        # curve -> epsilon -> target -> (count, n)
+        self.counts = collections.defaultdict(lambda: collections.defaultdict(dict))
+
+    def add(self, curve, epsilon, target, hits):
+        count, n = self.counts[curve][epsilon].get(target, (0, 0))
+        self.counts[curve][epsilon][target] = count + int(hits.sum()), n + len(hits)
+
+    def curves(self):
+        return tuple(
+            Curve(
+                *curve,
+                "success rate" if curve[-1] else "accuracy",
+                tuple(_point(epsilon, list(targets.values())) for epsilon, targets in points.items()),
+            )
+            for curve, points in self.counts.items()
+        )
+
+
+def _point(epsilon, counts):
+    count, n = map(sum, zip(*counts, strict=True))
+    return Point(epsilon, float(np.mean([c / m for c, m in counts])), wilson(count, n), count, n)
+
+
+def _gradient_report(name, gradients):
+    zero = gradients == 0
+    return GradientReport(
+        model=name,
+        zero_share=float(zero.mean()),
+        unread_share=float(zero.all(axis=0).mean()),
+        blind_share=float(zero.all(axis=(1, 2, 3)).mean()),
+        mean_magnitude=float(np.abs(gradients).mean()),
+    )
+
+
+def draw_robustness(report: Robustness):
+    """Figure 3 as a matplotlib `Figure`: accuracy and success rate by epsilon, and where measured the black box.
+
+    Whole lines are FGSM, dashed ones BIM; the grey line is chance. Bands are 95 % intervals.
+    """
+    from matplotlib.figure import Figure
+
+    panels = {
+        "accuracy after an attack": [c for c in report.curves if not c.targeted and c.model == c.made_with],
+        "success rate of a targeted attack": [c for c in report.curves if c.targeted],
+        "accuracy on another model's images": [c for c in report.curves if c.model != c.made_with],
+    }
+    panels = {title: curves for title, curves in panels.items() if curves}
+    figure = Figure(figsize=(4.5 * len(panels), 3.6), layout="constrained")
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(c.model for c in report.curves))}
+    for axes, (title, curves) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for curve in curves:
+            epsilons, values = ([getattr(p, key) for p in curve.points] for key in ("epsilon", "value"))
+            low, high = zip(*(p.interval for p in curve.points), strict=True)
+            style = {"fgsm": "-", "bim": "--"}[curve.attack]
+            colour = colours[curve.model]
+            axes.plot(epsilons, values, style, color=colour, label=f"{curve.model}, {curve.attack.upper()}")
+            axes.fill_between(epsilons, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.axhline(1 / report.classes, color="silver", linewidth=1, zorder=0)
+        axes.set(title=title, xlabel=f"epsilon ({report.space})", ylim=(-0.02, 1.02))
+    figure.axes[0].legend(fontsize="small")
+    figure.suptitle(f"{report.n} of {report.out_of} images of {report.data} {report.split}", fontsize="small")
+    return figure

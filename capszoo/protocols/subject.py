@@ -1,0 +1,20 @@
+"""What a protocol that looks at several models is given."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model under examination.
+
+    where:
+      name: what it is called in results: a preset or the folder of a run.
+      recipe: its `capszoo.recipes.Recipe`.
+      model: an inference model of that recipe.
+      step: training steps behind its weights; None where that is not known.
+    """
+
+    name: str
+    recipe: object
+    model: object
+    step: int | None = None

@@ -1,0 +1,90 @@
+"""Novel viewpoints: two models that do equally well on familiar ones, compared on the others."""
+
+import dataclasses
+import json
+
+from capszoo.card import Measurement
+from capszoo.config import ConfigError
+from capszoo.protocols.classification import evaluate
+
+# Hinton et al. 2018, Table 2: test errors by factor, kind of viewpoint and model.
+TABLE_2 = {
+    "azimuth": {
+        "familiar": {"cnn": 0.037, "capsules": 0.037},
+        "novel": {"cnn": 0.20, "capsules": 0.135},
+    },
+    "elevation": {
+        "familiar": {"cnn": 0.043, "capsules": 0.043},
+        "novel": {"cnn": 0.178, "capsules": 0.123},
+    },
+}
+KINDS = ("novel", "familiar")  # in the order of the table's rows
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewpointComparison:
+    """One half of Table 2: a factor, and the errors of two models on familiar and on novel viewpoints.
+
+    where:
+      factor: "azimuth" or "elevation".
+      names, steps: of the models, by column: "cnn" and "capsules"; steps are those after which training was stopped.
+      errors: by row ("novel", "familiar") and column; each a `Measurement` with the paper's value.
+      mismatch: familiar error of the capsules less that of the CNN: how far the two are from being matched.
+      reduction: share of the CNN's novel errors that the capsules avoid; None where the CNN makes none.
+    """
+
+    factor: str
+    names: dict[str, str]
+    steps: dict[str, int | None]
+    errors: dict[str, dict[str, Measurement]]
+    mismatch: float
+    reduction: float | None
+
+    def to_json(self) -> str:
+        """The comparison as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+def compare_viewpoints(cnn, capsules, *, command="", progress=None) -> ViewpointComparison:
+    """Measures two `Subject`s, trained on the same familiar viewpoints, as Table 2 does.
+
+    The capsules should have been stopped where their error on familiar test viewpoints equals the CNN's:
+    `train.stop_at_error=<that error> train.stop_split=test`.
+
+    where:
+      command: the command line that measures the same again.
+      progress: `progress(done, total)` in images, of each measurement.
+
+    Errors: `ConfigError` for models of different data sets and for ones that know all viewpoints; `DataNotFound`.
+    Source: Hinton et al. 2018, section 5.1 and Table 2.
+    Differs from the paper: it does not say how near "matched" is, nor between which steps it looked. Training here
+    looks after every epoch, so that the capsules can be better than the CNN; `mismatch` says by how much.
+    """
+    columns = {"cnn": cnn, "capsules": capsules}
+    if cnn.recipe.data != capsules.recipe.data:
+        raise ConfigError(
+            f"both models must be trained on the same data. Received: {cnn.recipe.data} and {capsules.recipe.data}"
+        )
+    factor = getattr(cnn.recipe.data, "views", "all").removeprefix("familiar ")
+    if factor not in TABLE_2:
+        raise ConfigError(
+            "models trained with data.views='familiar azimuth' or 'familiar elevation' are needed. "
+            f"Received: {factor!r}"
+        )
+    errors = {kind: {} for kind in KINDS}
+    for kind in KINDS:
+        for column, subject in columns.items():
+            measured = evaluate(
+                subject.model, subject.recipe, f"{kind}_{factor}s", command=command, progress=progress
+            )
+            errors[kind][column] = dataclasses.replace(measured, paper=TABLE_2[factor][kind][column])
+    values = {kind: {column: m.value for column, m in row.items()} for kind, row in errors.items()}
+    novel = values["novel"]
+    return ViewpointComparison(
+        factor=factor,
+        names={column: subject.name for column, subject in columns.items()},
+        steps={column: subject.step for column, subject in columns.items()},
+        errors=errors,
+        mismatch=values["familiar"]["capsules"] - values["familiar"]["cnn"],
+        reduction=1 - novel["capsules"] / novel["cnn"] if novel["cnn"] else None,
+    )

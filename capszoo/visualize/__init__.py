@@ -1,0 +1,46 @@
+"""What capsules have learnt, as arrays to look into; and thin drawings of those arrays.
+
+Images go in as the model takes them (after `model.preprocess`). The drawings are `matplotlib.figure.Figure`s that
+belong to nobody: no pyplot, no window, no global state; `figure.savefig(path)` writes one.
+"""
+
+from capszoo.visualize.activity import activation_maps, draw_activation_maps
+from capszoo.visualize.decoding import (
+    TWEAKS,
+    draw_perturbations,
+    draw_reconstructions,
+    perturbations,
+    reconstructions,
+)
+from capszoo.visualize.overview import overview
+from capszoo.visualize.predictions import draw_predictions
+from capszoo.visualize.routing import (
+    coefficient_entropy,
+    coefficients,
+    coefficients_by_type,
+    draw_coefficients,
+)
+from capszoo.visualize.viewpoints import draw_poses, views, winning_poses
+from capszoo.visualize.votes import draw_vote_distances, vote_distances, vote_histogram
+
+__all__ = [
+    "TWEAKS",
+    "activation_maps",
+    "coefficient_entropy",
+    "coefficients",
+    "coefficients_by_type",
+    "draw_activation_maps",
+    "draw_coefficients",
+    "draw_perturbations",
+    "draw_poses",
+    "draw_predictions",
+    "draw_reconstructions",
+    "draw_vote_distances",
+    "overview",
+    "perturbations",
+    "reconstructions",
+    "views",
+    "vote_distances",
+    "vote_histogram",
+    "winning_poses",
+]

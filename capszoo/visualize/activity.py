@@ -1,0 +1,66 @@
+"""Where in the image capsules are active."""
+
+import keras
+import numpy as np
+
+from capszoo.visualize.common import checked, in_batches, new_figure
+
+
+def activation_maps(model, images):
+    """Activations of all capsules on a grid that a routing hears, by their layer: `[B, H', W', types]` each.
+
+    where:
+      images: `[B, H, W, C]`.
+
+    In [0, 1]. Of capsules without an activation of their own it is the length of the pose (Sabour et al. 2017).
+    Errors: `ValueError` for a model without such capsules and for images of another shape than the model's.
+    """
+    images = checked(model, images)
+    outputs = _grids(model)
+    if not outputs:
+        raise ValueError(f"expected a model with capsules on a grid. Received: {model.name!r} without any")
+    batches = [
+        {name: _activations(capsules) for name, capsules in batch.items()}
+        for batch in in_batches(model, outputs, images)
+    ]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in outputs}
+
+
+def draw_activation_maps(maps):
+    """A figure with a row for each image and a column for each type.
+
+    where:
+      maps: `[B, H', W', types]` in [0, 1], what `activation_maps` gives for one layer.
+
+    All panels share their colours, from the smallest activation (black) to the largest (white).
+    """
+    maps = np.asarray(maps)
+    rows, types = len(maps), maps.shape[-1]
+    figure = new_figure(width=0.7 * types + 1.2, height=0.7 * rows + 0.5)
+    grid = figure.subplots(rows, types, squeeze=False)
+    for panels, image in zip(grid, maps, strict=True):
+        for axes, activations in zip(panels, np.moveaxis(image, -1, 0), strict=True):
+            picture = axes.imshow(activations, vmin=maps.min(), vmax=maps.max(), cmap="gray")
+            axes.set(xticks=[], yticks=[])
+    for number, axes in enumerate(grid[0]):
+        axes.set_title(f"type {number}", fontsize="x-small")
+    figure.colorbar(picture, ax=grid, label="activation")
+    return figure
+
+
+def _grids(model):
+    """Outputs of the layers that make the children of a routing, on a grid, by the layer's name.
+
+    They are poses and activations `[B, H, W, types]`, or vectors `[B, H, W, types, D]`.
+    """
+    heard = [keras.tree.flatten(layer.input)[0] for layer in model.layers if hasattr(layer, "routing")]
+    grids = {}
+    for layer in model.layers:
+        poses = keras.tree.flatten(layer.output)[0]
+        if len(poses.shape) in (5, 6) and any(poses is children for children in heard):
+            grids[layer.name] = layer.output
+    return grids
+
+
+def _activations(capsules):
+    return capsules[1] if isinstance(capsules, list | tuple) else np.linalg.norm(capsules, axis=-1)

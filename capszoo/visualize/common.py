@@ -1,0 +1,65 @@
+"""What the drawings and the functions behind them share."""
+
+import keras
+import numpy as np
+
+BATCH = 32  # images at a time: votes are large
+
+
+def checked(model, images):
+    """`images` as float32. Errors: `ValueError` unless they are of the shape that `model` takes."""
+    images = np.asarray(images, dtype="float32")
+    expected = tuple(model.input_shape[1:])
+    if images.shape[1:] != expected or not len(images):
+        raise ValueError(
+            f"images must be [B, {', '.join(map(str, expected))}]. Received shape: {images.shape}"
+        )
+    return images
+
+
+def named_layer(model, name, wanted):
+    """The layer of that name. Errors: `ValueError` saying that a model like `wanted` is needed."""
+    if name not in {layer.name for layer in model.layers}:
+        raise ValueError(f"expected {wanted} (a layer named {name!r}). Received: {model.name!r} without one")
+    return model.get_layer(name)
+
+
+def in_batches(model, outputs, images, size=BATCH):
+    """For each batch of images, the `outputs` of `model`'s graph, tensors in any structure, as arrays."""
+    part = keras.Model(model.input, outputs)
+    for start in range(0, len(images), size):
+        yield keras.tree.map_structure(keras.ops.convert_to_numpy, part(images[start : start + size]))
+
+
+def checked_names(class_names, count):
+    """`class_names` as a list, by default numbers. Errors: `ValueError` unless there are `count`."""
+    names = [str(i) for i in range(count)] if class_names is None else list(class_names)
+    if len(names) != count:
+        raise ValueError(f"expected {count} class names. Received {len(names)}: {names}")
+    return names
+
+
+def new_figure(width, height):
+    """An empty figure of that many inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def montage(grid):
+    """Images `[rows, columns, H, W, C]` side by side: one image `[rows * H, columns * W, C]`."""
+    rows, columns, height, width, channels = grid.shape
+    # [rows, columns, H, W, C] -> [rows, H, columns, W, C]
+    return grid.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
+
+
+def show_image(axes, image):
+    """Three channels as colours, any other number side by side in grey (two are a stereo pair).
+
+    Of `[N, H, W, C]` all N are shown in a row.
+    """
+    image = np.clip(image if image.ndim == 3 else montage(image[None]), 0, 1)
+    if image.shape[-1] != 3:
+        image = np.concatenate(list(np.moveaxis(image, -1, 0)), axis=1)
+    axes.imshow(image, vmin=0, vmax=1, cmap="gray")
+    axes.set(xticks=[], yticks=[])

@@ -1,0 +1,43 @@
+"""Everything that can be drawn of a model's capsules, for pictures at hand."""
+
+from capszoo.visualize.activity import activation_maps, draw_activation_maps
+from capszoo.visualize.decoding import (
+    draw_perturbations,
+    draw_reconstructions,
+    perturbations,
+    reconstructions,
+)
+from capszoo.visualize.routing import coefficients, draw_coefficients
+from capszoo.visualize.votes import draw_vote_distances, vote_distances
+
+
+def overview(model, images, class_names=None):
+    """Yields `(name, figure)` of every drawing that the model's layers allow.
+
+        reconstructions, perturbations            with a decoder; the latter of the first image
+        activations_<layer>                       of every grid of capsules
+        coefficients_<layer>, votes_<layer>       of every routing; votes of the first image
+
+    where:
+      images: `[B, H, W, C]`, as the model takes them.
+      class_names: a name per class; None numbers them.
+
+    Errors: `ValueError` for images of another shape than the model's, and for a model without capsules on a grid.
+    """
+    if any(layer.name == "decoder" for layer in model.layers):
+        yield "reconstructions", draw_reconstructions(images, reconstructions(model, images))
+        yield "perturbations", draw_perturbations(perturbations(model, images[:1]))
+    for layer, maps in activation_maps(model, images).items():
+        yield f"activations_{layer}", draw_activation_maps(maps)
+    for layer in model.layers:
+        if hasattr(layer, "routing"):
+            names = class_names if layer.name == "class_capsules" else None
+            shares = coefficients(model, images, layer=layer.name)
+            yield f"coefficients_{layer.name}", draw_coefficients(shares, _types(layer.input), names)
+            distances = vote_distances(model, images[:1], layer.name)
+            yield f"votes_{layer.name}", draw_vote_distances(*distances, names)
+
+
+def _types(children):
+    """How many types there are in children: poses and activations `[B, H, W, types]`, or `[B, H, W, types, D]`."""
+    return children[1].shape[-1] if isinstance(children, list | tuple) else children.shape[-2]
