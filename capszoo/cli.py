@@ -81,7 +81,30 @@ def train(
     directory = out or Path("runs") / parsed.name
     with TrainingProgress() as reporter:
         record = run(parsed, directory, reporter)
-    typer.echo(f"best validation error {record['best_validation_error']:.2%}; run folder: {directory}")
+    best = record.get("best_validation_error")
+    typer.echo(f"{'' if best is None else f'best validation error {best:.2%}; '}run folder: {directory}")
+
+
+@app.command()
+def tune(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the search [default: runs/RECIPE_search].")
+    ] = None,
+):
+    """Search for the values that a recipe's `search` section leaves open; started again, it goes on."""
+    from capszoo.progress import SearchProgress
+    from capszoo.recipes import read_recipe
+    from capszoo.tuning import tune as run
+
+    parsed = read_recipe(recipe, overrides or ())
+    directory = out or Path("runs") / f"{parsed.name}_search"
+    with SearchProgress() as reporter:
+        rows = run(parsed, directory, reporter)
+    if rows:
+        typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
+        typer.echo(f"capszoo train {directory / 'best.yaml'}")
 
 
 @app.command()

@@ -140,9 +140,12 @@ def to_mapping(config) -> dict:
     """The plain data that `parse` (or `parse_section`, where a name is registered) turns into `config` again."""
     data = {"name": config.section_name} if hasattr(config, "section_name") else {}
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        data[field.name] = list(value) if isinstance(value, tuple) else value
+        data[field.name] = _plain(getattr(config, field.name))
     return data
+
+
+def _plain(value):
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -203,6 +206,7 @@ class TrainConfig:
     where:
       epochs: passes over the training split, >= 1.
       batch_size: images per step; the last incomplete batch of an epoch is left out.
+      images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: Adam with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)).
@@ -218,6 +222,7 @@ class TrainConfig:
 
     epochs: int = 10
     batch_size: int = 128
+    images: int | None = None
     seed: int = 0
     learning_rate: float = 1e-3
     decay_rate: float = 0.96
@@ -234,6 +239,8 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}: must be at least 1. Received: {getattr(self, name)}")
+        if self.images is not None and self.images < 1:
+            raise ConfigError(f"train.images: must be at least 1 or null. Received: {self.images}")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"train.seed: must be in [0, 2^32). Received: {self.seed}")
         for name in ("learning_rate", "decay_rate"):

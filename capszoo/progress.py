@@ -5,6 +5,8 @@ import contextlib
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from capszoo.tables import leaderboard_table
+
 
 class TrainingProgress:
     """Reporter of `capszoo.training.train`: a bar over all steps, and one line per epoch."""
@@ -38,11 +40,27 @@ class TrainingProgress:
 
     def epoch(self, record):
         """Prints the numbers of a finished epoch."""
+        validation = ""
+        if "validation_error" in record:
+            best = record["best_validation_error"]
+            validation = f"validation error {record['validation_error']:.2%} (best {best:.2%}), "
         self.console.print(
-            f"epoch {record['epoch']}: loss {record['loss']:.4f}, "
-            f"validation error {record['validation_error']:.2%} (best {record['best_validation_error']:.2%}), "
+            f"epoch {record['epoch']}: loss {record['loss']:.4f}, {validation}"
             f"{record['images_per_second']:.0f} images/s"
         )
+
+
+class SearchProgress(TrainingProgress):
+    """Reporter of `capszoo.tuning.tune`: a bar for the trial under way, and the leaderboard after each trial."""
+
+    def begin(self, recipe, step, total):
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        super().begin(recipe, step, total)
+
+    def leaderboard(self, rows):
+        """Prints the trials so far, best first."""
+        self.console.print(leaderboard_table(rows))
 
 
 @contextlib.contextmanager

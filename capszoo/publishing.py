@@ -82,15 +82,15 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         parameters=model.count_params(),
         dataset=recipe.name_of_dataset,
         trained_on=recipe.data.section_name,
-        training_split=f"{len(train):,} images of the training set",
+        training_split=f"{recipe.train.images or len(train):,} images of the training set",
         training_fingerprint=train.fingerprint(),
-        preprocessing=f"images {'x'.join(map(str, recipe.data.image_shape))} in [0, 1]",
+        preprocessing=_preprocessing(recipe.data),
         recipe=recipe.to_mapping(),
         training={
             "epochs": recipe.train.epochs,
             "best step": best["step"],
             "steps": record[-1]["step"],
-            "validation error": best["error"],
+            **({} if best["error"] is None else {"validation error": best["error"]}),
             "median images/s": round(float(np.median(speeds)), 1),
             "precision": recipe.train.precision,
             "backend": keras.backend.backend(),
@@ -106,6 +106,16 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         date=provenance.today(),
         revision=provenance.revision(),
     )
+
+
+def _preprocessing(data):
+    """In words: what becomes of pictures before the model sees them."""
+    steps = data.preprocessing
+    words = [f"images {'x'.join(map(str, data.raw_shape))} in [0, 1]"]
+    words += [f"resized to {steps['resize']}x{steps['resize']}"] if steps.get("resize") else []
+    words += [f"middle {steps['crop']}x{steps['crop']}"] if steps.get("crop") else []
+    words += ["each with mean 0 and deviation 1"] if steps.get("standardise") else []
+    return ", ".join(words)
 
 
 def _replace(folder, target):

@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from capszoo import config
+from capszoo.search import SearchConfig, parse_search
 
-SECTIONS = ("model", "data", "train", "card")
+SECTIONS = ("model", "data", "train", "card", "search")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Recipe:
       data: the data set's dataclass, e.g. `Mnist`; `open(split)` gives the images.
       train: how it is trained.
       card: what the card says that cannot be measured, see `CardConfig`.
+      search: which of its values `capszoo tune` looks for, see `SearchConfig`; None where it says nothing of that.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Recipe:
     data: object
     train: config.TrainConfig
     card: config.CardConfig
+    search: SearchConfig | None = None
 
     @property
     def name_of_dataset(self) -> str:
@@ -85,10 +88,9 @@ def parse_recipe(name: str, mapping: dict) -> Recipe:
     for key in mapping:
         if key not in SECTIONS:
             raise config.ConfigError(f"{key}: unknown section{config.nearest(key, SECTIONS)}")
-    return Recipe(
-        name,
-        config.parse_section("model", mapping.get("model")),
-        config.parse_section("data", mapping.get("data")),
-        config.parse(config.TrainConfig, mapping.get("train", {}), "train"),
-        config.parse(config.CardConfig, mapping.get("card", {}), "card"),
-    )
+    model = config.parse_section("model", mapping.get("model"))
+    data = config.parse_section("data", mapping.get("data"))
+    train = config.parse(config.TrainConfig, mapping.get("train", {}), "train")
+    card = config.parse(config.CardConfig, mapping.get("card", {}), "card")
+    search = parse_search(mapping["search"], model, train) if "search" in mapping else None
+    return Recipe(name, model, data, train, card, search)

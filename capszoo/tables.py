@@ -5,6 +5,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from capszoo import leaderboard
+
 
 def show(table):
     """Prints a table: as wide as the terminal, and wide enough for every column where there is none."""
@@ -46,6 +48,17 @@ def export_table(report) -> Table:
     for artefact, outputs in report["deviations"].items():
         for output, deviation in outputs.items():
             table.add_row(artefact, output, f"{deviation:.1e}")
+    return table
+
+
+def leaderboard_table(rows) -> Table:
+    """The trials of a search, best first."""
+    heading, *lines = leaderboard.cells(rows)
+    table = Table(box=None, header_style="bold", title=f"{len(rows)} tried")
+    for column in heading:
+        table.add_column(column, justify="right", overflow="fold")
+    for line in lines:
+        table.add_row(*line)
     return table
 
 

@@ -3,7 +3,8 @@
 The folder of a run holds
   recipe.yaml              every value the run was started with,
   checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
-  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it,
+  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it; the
+                           last ones where the data have no validation split,
   log.jsonl                one line per checkpoint and per epoch,
   tensorboard/             the same numbers for TensorBoard.
 
@@ -26,7 +27,7 @@ import yaml
 from capszoo.config import ConfigError, read_yaml
 from capszoo.data.pipeline import Batches
 from capszoo.recipes import parse_recipe
-from capszoo.scoring import predict_split, wrong
+from capszoo.scoring import predict_split, squared_errors, wrong
 from capszoo.weight_files import load_weights, read_arrays, save_weights, write_arrays
 
 LOGGER = logging.getLogger(__name__)
@@ -74,16 +75,17 @@ def dtype_policy(name):
         keras.config.set_dtype_policy(before)
 
 
-def train(recipe, directory, reporter=None):
+def train(recipe, directory, reporter=None, pause_after=None):
     """Trains `recipe` in `directory`, or goes on where a run of the same recipe stopped there.
 
     `reporter` has `begin(recipe, step, total)`, `step(logs)` and `epoch(record)`; see `capszoo.cli`.
+    `pause_after` ends the call after so many epochs of the run; a later call goes on from there.
     Returns the record of the last epoch, a dict.
     Errors: `ConfigError` if the folder holds a run of another recipe; `TrainingDiverged` for a loss that is not
     finite, with the last good weights kept.
     """
     run = _Run(recipe, Path(directory), reporter)
-    return run.finish()
+    return run.finish(pause_after)
 
 
 def check_health(recipe, model, images):
@@ -132,10 +134,12 @@ class _Run:
         with dtype_policy(config.precision):
             self.model = recipe.build()
             self.objective = recipe.objective(self.model)
-        self.validation = recipe.data.open("validation")
+        self.validation = recipe.data.open("validation") if recipe.data.validates else None
         # Whose error can end the run.
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
-        self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed)
+        if config.stop_at_error is not None and self.deciding is None:
+            raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
+        self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()
         self.step, self.best_error, self.stopped = 0, None, False
@@ -223,16 +227,18 @@ class _Run:
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step]
             _replace_text(path, "".join(kept))
 
-    def finish(self):
-        """Trains to the end and returns the record of the last epoch."""
+    def finish(self, pause_after=None):
+        """Trains to the end, or for `pause_after` epochs, and returns the record of the last epoch."""
         # TensorBoard's own writer: it needs no TensorFlow, so the JAX backend logs too.
         from tensorboard.summary import Writer
 
         self.writer = Writer(str(self.directory / "tensorboard"))
         if self.reporter:
             self.reporter.begin(self.recipe, self.step, self.total)
-        record = None
-        while self.step < self.total and not self.stopped:
+        record, end = None, self.total
+        if pause_after is not None:
+            end = min(end, pause_after * self.batches.steps_per_epoch)
+        while self.step < end and not self.stopped:
             record = self._segment() or record
         self.writer.close()
         return record or read_log(self.directory)[-1]
@@ -286,9 +292,12 @@ class _Run:
         )
 
     def _validate(self):
-        """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here."""
-        error = self._error(self.validation)
-        record = {"validation_error": error}
+        """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here.
+
+        Without a validation split nothing is chosen, and the last weights are kept.
+        """
+        error = None if self.validation is None else self._error(self.validation)
+        record = {} if error is None else {"validation_error": error}
         target = self.recipe.train.stop_at_error
         if target is not None:
             deciding = error
@@ -296,16 +305,24 @@ class _Run:
                 deciding = record["test_error"] = self._error(self.deciding)
             self.stopped = record["stopped"] = deciding <= target
         # Of equal errors the later one wins: it has seen more of the data.
-        if self.stopped or self.best_error is None or error <= self.best_error:
+        if self.stopped or None in (error, self.best_error) or error <= self.best_error:
             self.best_error = error
             save_weights(
                 self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error}
             )
-        return record | {"best_validation_error": self.best_error}
+        return record if error is None else record | {"best_validation_error": self.best_error}
 
     def _error(self, split):
-        scores, labels = predict_split(self.model, split)
-        return float(wrong(scores, labels).mean())
+        """Share of the images that are classified wrongly.
+
+        Where no scores are trained it is the share of the images' squared sum that reconstructions miss: the
+        reconstruction loss, divided by that of black pictures.
+        """
+        if "scores" in self.objective.losses:
+            scores, labels = predict_split(self.model, split)
+            return float(wrong(scores, labels).mean())
+        errors, of_black = squared_errors(self.model, split)
+        return float(errors.sum() / of_black.sum())
 
     def _log(self, record):
         with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:

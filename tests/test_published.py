@@ -53,6 +53,8 @@ def test_the_card_is_complete_and_rendered(name):
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
 def test_drawn_digits_are_read(name):
+    if not recipes.read_recipe(name).model.head:
+        pytest.skip("knows no classes")
     images, labels = samples.digits()
     scores = np.asarray(_load(name).predict_on_batch(images)["scores"])
     assert (scores.argmax(-1) == labels).mean() >= 0.9

@@ -186,6 +186,13 @@ def test_the_log_has_one_line_per_checkpoint_with_all_losses(finished):
         assert record["images_per_second"] > 0
 
 
+def test_a_line_of_the_log_is_the_mean_over_its_steps(finished):
+    for first, record in zip([0, *CHECKPOINTS], read_log(finished.directory), strict=False):
+        steps = finished.reporter.steps[first : record["step"]]
+        for name in ("loss", "scores_loss"):
+            assert record[name] == pytest.approx(np.mean([step[name] for step in steps]), rel=1e-6)
+
+
 def test_a_finished_run_started_again_does_nothing_and_says_the_same(finished):
     before = {path.name: path.read_bytes() for path in finished.directory.iterdir() if path.is_file()}
     reporter = Recorder()
@@ -453,6 +460,24 @@ def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_na
 
 
 # Interruptions
+
+
+def test_without_a_validation_split_the_last_weights_are_kept(small, tmp_path):
+    recipe = small("data.validation=0", "train.epochs=2", *ONE_STEP)
+    record = train(recipe, tmp_path / "run", Recorder())
+    assert "validation_error" not in record
+    assert "best_validation_error" not in record
+    last, _ = read_arrays(tmp_path / "run" / "checkpoint.safetensors")
+    kept, metadata = read_arrays(tmp_path / "run" / "best.safetensors")
+    assert metadata == {"step": record["step"], "error": None}
+    for name, values in kept.items():
+        np.testing.assert_array_equal(values, last[f"model/{name}"])
+
+
+def test_a_stop_at_an_error_needs_a_split_to_measure_it_on(small, tmp_path):
+    recipe = small("data.validation=0", "train.stop_at_error=0.5")
+    with pytest.raises(ConfigError, match=r"needs a validation split"):
+        train(recipe, tmp_path / "run")
 
 
 def test_a_killed_run_started_again_ends_with_the_same_bits(finished, recipes):

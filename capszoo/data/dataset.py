@@ -14,6 +14,7 @@ class DataSet(abc.ABC):
       image_shape: `(H, W, C)` of the images a model is given.
       raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
       preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
+      validates: whether there is a validation split.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
     """
 
@@ -32,6 +33,11 @@ class DataSet(abc.ABC):
     @property
     def preprocessing(self) -> dict:
         return {}
+
+    @property
+    def validates(self) -> bool:
+        # Where images for it are taken from the training set, an option says how many.
+        return getattr(self, "validation", None) != 0
 
     @property
     def raw(self) -> "DataSet":

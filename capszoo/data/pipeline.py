@@ -21,15 +21,24 @@ class Batches:
       split: what to draw from.
       batch_size: images per batch.
       seed: an integer in [0, 2^64).
+      images: draws from only so many images of the split, chosen by the seed; a larger number adds to those of a
+        smaller one. None draws from all.
 
-    Errors: `ValueError` for a batch size that is below 1 or larger than the split.
+    Errors: `ValueError` for more images than the split has, and for a batch size below 1 or above their number.
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int):
-        if not 1 <= batch_size <= len(split):
-            raise ValueError(f"batch_size must be in [1, {len(split)}], the split. Received: {batch_size}")
+    def __init__(self, split: Split, batch_size: int, seed: int, images: int | None = None):
+        if images is not None and not 1 <= images <= len(split):
+            raise ValueError(f"images must be in [1, {len(split)}], the split. Received: {images}")
+        count = images or len(split)
+        if not 1 <= batch_size <= count:
+            raise ValueError(f"batch_size must be in [1, {count}], the split. Received: {batch_size}")
         self.split, self.batch_size, self.seed = split, batch_size, seed
-        self.steps_per_epoch = len(split) // batch_size
+        # What `permutation` takes: a number, or the images themselves.
+        self._pool = len(split)
+        if images is not None:
+            self._pool = generator(seed, Stream.SUBSET, 0).permutation(len(split))[:images]
+        self.steps_per_epoch = count // batch_size
         self._latest = (None, None)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
@@ -42,7 +51,7 @@ class Batches:
         # Read and replaced as one tuple, since batches are also made in worker threads.
         latest, order = self._latest
         if latest != epoch:
-            order = generator(self.seed, Stream.ORDER, epoch).permutation(len(self.split))
+            order = generator(self.seed, Stream.ORDER, epoch).permutation(self._pool)
             self._latest = (epoch, order)
         return order
 

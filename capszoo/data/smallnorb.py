@@ -89,6 +89,10 @@ class Smallnorb(DataSet):
         return (SIDE, SIDE, 2)
 
     @property
+    def validates(self) -> bool:
+        return self.validation_instance is not None
+
+    @property
     def raw(self) -> "Smallnorb":
         return dataclasses.replace(self, size=SIDE, crop=SIDE, standardise=False)
 

@@ -20,6 +20,7 @@ class Stream(enum.IntEnum):
     ORDER = 0  # of the images of an epoch, numbered by epoch
     AUGMENTATION = 1  # of a training batch, numbered by step
     FIXED = 2  # choices that belong to an evaluation image for good, numbered by block of images
+    SUBSET = 3  # of the images that training is confined to
 
 
 def generator(seed: int, stream: Stream, number: int) -> np.random.Generator:

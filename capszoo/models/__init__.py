@@ -2,7 +2,19 @@
 
 from capszoo.models.baselines import ConvNet
 from capszoo.models.dynamic import DynamicCapsNet
+from capszoo.models.learned_routing import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
 from capszoo.models.objective import Objective
+from capszoo.models.sparse import DenseCapsNet, SparseCapsNet
 
-__all__ = ["ConvNet", "DynamicCapsNet", "MatrixCapsNet", "Objective"]
+__all__ = [
+    "ConsensusEMNet",
+    "ConvNet",
+    "DenseCapsNet",
+    "DynamicCapsNet",
+    "KernelCapsNet",
+    "LSTMCapsNet",
+    "MatrixCapsNet",
+    "Objective",
+    "SparseCapsNet",
+]

@@ -8,6 +8,9 @@ Test errors are measured by `evaluate(model, recipe, protocol)`; the names of th
                         test pairs seen from the viewpoints of the training, or from all others
   expanded_mnist, affnist, affnist_synth, multimnist
                         digits that were moved, distorted or put on top of each other
+  svm, svm_affnist, svm_affnist_synth, svm_transfer_affnist, svm_transfer_affnist_synth
+                        a support vector machine on poses, for networks without classes; with `masked_` before the
+                        name on masked poses; see `capszoo.protocols.support_vectors`
 
 `compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
 attacks models with adversarial images.

@@ -9,6 +9,7 @@ from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
 from capszoo.protocols.crops import predict_crops
 from capszoo.protocols.statistics import wilson
+from capszoo.protocols.support_vectors import HEADS, predict_masked_svm, predict_svm
 from capszoo.scoring import predict_split, wrong
 
 
@@ -90,8 +91,16 @@ PROTOCOLS: dict[str, Callable] = {
         multimnist,
     )
 }
+MASKED_HEADS = {f"masked_{name}": function for name, function in HEADS.items()}
+# Protocols that ask a model for poses, and not for scores of classes.
+OF_POSES = {**HEADS, **MASKED_HEADS}
+PROTOCOLS |= OF_POSES
 # How a protocol gets the scores of a split, where that is not one look at each image.
-SCORES: dict[str, Callable] = {"test_error_multicrop": predict_crops}
+SCORES: dict[str, Callable] = {
+    "test_error_multicrop": predict_crops,
+    **dict.fromkeys(HEADS, predict_svm),
+    **dict.fromkeys(MASKED_HEADS, predict_masked_svm),
+}
 for _function in PROTOCOLS.values():
     _function.__test__ = False  # not pytest's
 
@@ -110,6 +119,11 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     """
     if protocol not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {protocol!r}{nearest(protocol, PROTOCOLS)}")
+    if not recipe.model.head and protocol not in OF_POSES:
+        raise ConfigError(
+            f"protocol {protocol!r} needs scores of classes, and {recipe.model.section_name!r} knows none. "
+            f"Fit a classifier to its poses: {', '.join(OF_POSES)}."
+        )
     data = PROTOCOLS[protocol](recipe)
     if data.image_shape != recipe.data.image_shape:
         raise ConfigError(
@@ -129,7 +143,7 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     mistakes = int(wrong(scores, labels).sum())
     return Measurement(
         protocol=protocol,
-        metric="test error",
+        metric="SVM test error" if protocol in OF_POSES else "test error",
         value=mistakes / len(split),
         interval=wilson(mistakes, len(split)),
         wrong=mistakes,

@@ -3,7 +3,19 @@
 from capszoo.routing.base import Routing
 from capszoo.routing.dynamic import DynamicRouting, UniformRouting
 from capszoo.routing.em import EMRouting
+from capszoo.routing.kernel import KernelRouting
+from capszoo.routing.lstm import LSTMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 from capszoo.routing.squash import length, squash
 
-__all__ = ["DynamicRouting", "EMRouting", "Neighbourhood", "Routing", "UniformRouting", "length", "squash"]
+__all__ = [
+    "DynamicRouting",
+    "EMRouting",
+    "KernelRouting",
+    "LSTMRouting",
+    "Neighbourhood",
+    "Routing",
+    "UniformRouting",
+    "length",
+    "squash",
+]

@@ -20,24 +20,38 @@ from capszoo.visualize.routing import (
     coefficients_by_type,
     draw_coefficients,
 )
+from capszoo.visualize.sparsity import (
+    capsule_reconstructions,
+    draw_capsule_reconstructions,
+    draw_rank_frequencies,
+    draw_ranked_support,
+    rank_frequencies,
+    ranked_support,
+)
 from capszoo.visualize.viewpoints import draw_poses, views, winning_poses
 from capszoo.visualize.votes import draw_vote_distances, vote_distances, vote_histogram
 
 __all__ = [
     "TWEAKS",
     "activation_maps",
+    "capsule_reconstructions",
     "coefficient_entropy",
     "coefficients",
     "coefficients_by_type",
     "draw_activation_maps",
+    "draw_capsule_reconstructions",
     "draw_coefficients",
     "draw_perturbations",
     "draw_poses",
     "draw_predictions",
+    "draw_rank_frequencies",
+    "draw_ranked_support",
     "draw_reconstructions",
     "draw_vote_distances",
     "overview",
     "perturbations",
+    "rank_frequencies",
+    "ranked_support",
     "reconstructions",
     "views",
     "vote_distances",

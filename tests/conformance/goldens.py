@@ -12,7 +12,9 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from oracles import dynamic_routing as oracle
+from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
+from oracles.lstm_routing import lstm_routing
 
 from capszoo import layers, models, routing
 
@@ -38,7 +40,8 @@ class RoutingGolden:
         (one per iteration), in float64; `weights` by name.
       weights: shape of each weight for `votes_shape`, by name.
       per_parent: the weights whose first axis counts parents.
-      share: what a child gives to its parents together: "all" of itself, "some" of it, or "fixed" amounts.
+      share: what a child gives to its parents together: "all" of itself, "some" of it, "fixed" amounts, or "any"
+        amount where it is the coefficients of a parent that sum to one.
       iterations: the counts it is tested with.
       takes_activations: whether children's activations matter.
     """
@@ -75,6 +78,55 @@ def _em(votes, activations, weights, num_iterations):
     betas = weights["beta_u"], weights["beta_a"]
     return em_routing_dense(votes, activations, *betas, num_iterations, final_lambda=0.5, **floors)
 
+
+def _kernel(votes, activations, weights, num_iterations):
+    """The oracle of `KernelRouting`, of either kernel."""
+
+    def similarity(pose, vote):
+        if "log_scales" in weights:
+            return kernel_oracle.gaussian_mixture(
+                pose, vote, weights["mixing"], np.exp(weights["log_scales"])
+            )
+        spectrum = np.exp(weights["log_bandwidths"]), weights["frequencies"]
+        return kernel_oracle.spectral_mixture(pose, vote, weights["mixing"], *spectrum)
+
+    alpha, beta, theta3 = (np.exp(weights[name]) for name in ("log_alpha", "log_beta", "log_theta3"))
+    theta = weights["theta1"], weights["theta2"], theta3
+    return kernel_oracle.kernel_routing(
+        votes, activations, similarity, alpha, beta, theta, num_iterations, floor=1e-6
+    )
+
+
+def _lstm(state_roles):
+    """The oracle of an `LSTMRouting` with one hidden layer in each network."""
+
+    def routed(votes, activations, weights, num_iterations):
+        cell = weights["kernel"], weights["recurrent_kernel"], weights["bias"]
+        compatibility, activation = (
+            [(weights[f"{name}_kernel{layer}"], weights[f"{name}_bias{layer}"]) for layer in (1, 2)]
+            for name in ("compatibility", "activation")
+        )
+        return lstm_routing(
+            votes, activations, cell, compatibility, activation, num_iterations, state_roles=state_roles
+        )
+
+    return routed
+
+
+_OF_EACH_PARENT = ("log_alpha", "log_beta", "theta1", "theta2", "log_theta3")
+_LSTM_WEIGHTS = {
+    "kernel": (12, 12),
+    "recurrent_kernel": (3, 12),
+    "bias": (12,),
+    "compatibility_kernel1": (3, 4),
+    "compatibility_bias1": (4,),
+    "compatibility_kernel2": (4, 1),
+    "compatibility_bias2": (1,),
+    "activation_kernel1": (3, 6),
+    "activation_bias1": (6,),
+    "activation_kernel2": (6, 1),
+    "activation_bias2": (1,),
+}
 
 ROUTINGS = [
     RoutingGolden(
@@ -126,6 +178,51 @@ ROUTINGS = [
         weights={"beta_u": (4,), "beta_a": (4,)},
         per_parent=("beta_u", "beta_a"),
         share="all",
+        iterations=(1, 3),
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "kernel",
+        lambda **keywords: routing.KernelRouting(3, **keywords),
+        _kernel,
+        weights={**dict.fromkeys(_OF_EACH_PARENT, (4,)), "mixing": (3,), "log_scales": (3,)},
+        per_parent=_OF_EACH_PARENT,
+        share="any",
+        iterations=(1, 3),
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "kernel_spectral",
+        lambda **keywords: routing.KernelRouting(2, "spectral", **keywords),
+        _kernel,
+        weights={
+            **dict.fromkeys(_OF_EACH_PARENT, (4,)),
+            "mixing": (2,),
+            "log_bandwidths": (2, 5),
+            "frequencies": (2, 5),
+        },
+        per_parent=_OF_EACH_PARENT,
+        share="any",
+        iterations=(1, 3),
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "lstm",
+        lambda **keywords: routing.LSTMRouting(3, (4,), (6,), **keywords),
+        _lstm("paper"),
+        weights=_LSTM_WEIGHTS,
+        per_parent=(),
+        share="any",
+        iterations=(1, 3),
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "lstm_code",
+        lambda **keywords: routing.LSTMRouting(3, (4,), (6,), "code", **keywords),
+        _lstm("code"),
+        weights=_LSTM_WEIGHTS,
+        per_parent=(),
+        share="any",
         iterations=(1, 3),
         takes_activations=True,
     ),
@@ -189,6 +286,29 @@ LAYERS = [
         output=(4, 5),
         weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
     ),
+    LayerGolden(
+        "latent",
+        lambda **keywords: layers.LatentCapsules(4, 5, routing.DynamicRouting(name="routing"), **keywords),
+        inputs=((2, 3, 2, 6),),
+        output=((4, 5), (4,)),
+        weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
+    ),
+    LayerGolden(
+        "latent_code",
+        lambda **keywords: layers.LatentCapsules(
+            4, 5, routing.DynamicRouting(name="routing"), "code", **keywords
+        ),
+        inputs=((2, 3, 2, 6),),
+        output=((4, 5), (4,)),
+        weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
+    ),
+    LayerGolden(
+        "sparse_mask",
+        layers.SparseMask,
+        inputs=((5,),),
+        output=(5,),
+        weights={"boosts": (5,), "frequencies": (5,), "batches": ()},
+    ),
     LayerGolden("length", layers.Length, inputs=((5, 4),), output=(5,)),
     LayerGolden(
         "most_active", lambda **keywords: layers.MostActive(2, **keywords), inputs=((5,),), output=(2, 5)
@@ -228,6 +348,49 @@ LAYERS = [
         inputs=(_CAPSULES_OF_3_TYPES,),
         output=((2, 4, 4), (2,)),
         weights={"kernel": (3, 4, 2, 4), "routing/beta_u": (2,), "routing/beta_a": (2,)},
+    ),
+    LayerGolden(
+        "affine_primary",
+        lambda **keywords: layers.AffinePrimaryCapsules(3, normalise=True, **keywords),
+        inputs=((5, 6, 7),),
+        output=_CAPSULES_OF_3_TYPES,
+        weights={
+            "pose_kernel": (7, 48),
+            "pose_bias": (48,),
+            "activation_kernel": (7, 3),
+            "activation_bias": (3,),
+        },
+    ),
+    LayerGolden(
+        "normalised_conv",
+        lambda **keywords: layers.NormalisedConvCapsules(
+            2, 3, 2, routing.KernelRouting(2, name="routing"), **keywords
+        ),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 2, 2, 4, 4), (2, 2, 2)),
+        weights={
+            "kernel": (3, 3, 3, 4, 2, 4),
+            **{f"routing/{name}": (2,) for name in (*_OF_EACH_PARENT, "mixing", "log_scales")},
+        },
+    ),
+    LayerGolden(
+        "normalised_class",
+        lambda **keywords: layers.NormalisedClassCapsules(
+            2, routing.KernelRouting(2, name="routing"), **keywords
+        ),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 4, 4), (2,)),
+        weights={
+            "kernel": (5, 6, 3, 4, 2, 4),
+            **{f"routing/{name}": (2,) for name in (*_OF_EACH_PARENT, "mixing", "log_scales")},
+        },
+    ),
+    LayerGolden(
+        "normalised_class_em",
+        lambda **keywords: layers.NormalisedClassCapsules(2, routing.EMRouting(name="routing"), **keywords),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 4, 4), (2,)),
+        weights={"kernel": (5, 6, 3, 4, 2, 4), "routing/beta_u": (2,), "routing/beta_a": (2,)},
     ),
 ]
 
@@ -275,6 +438,8 @@ class ModelGolden:
 
 _SMALL = {"channels": 8, "primary_types": 3}
 _CAPSULES = {"scores": (5,), "poses": (5, 16)}
+_LATENT = {"scores": (6,), "poses": (6, 16), "presence": (6,), "reconstruction": (20, 20, 1)}
+_CONSENSUS = {**_SMALL, "conv1_types": 4, "conv2_types": 4}
 
 MODELS = [
     ModelGolden(
@@ -316,6 +481,26 @@ MODELS = [
         learning_rate=1e-2,
     ),
     ModelGolden(
+        "kernel",
+        models.KernelCapsNet(**_CONSENSUS, components=(2, 2, 3)),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
+        "lstm",
+        models.LSTMCapsNet(**_CONSENSUS, units=6, num_iterations=2),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
+        "learned_em",
+        models.ConsensusEMNet(**_CONSENSUS, num_iterations=2, final_lambda=0.3),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden("sparse", models.SparseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
+    ModelGolden("dense", models.DenseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
+    ModelGolden(
         "cnn",
         models.ConvNet(channels=(4, 6), hidden=16, dropout=0.1),
         outputs={"scores": (5,), "poses": (5, 1)},
@@ -328,11 +513,22 @@ ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(M
 # The number of parameters of each preset.
 PRESETS = {
     "cnn_smallnorb": 4_253_349,
+    "dense_mnist": 9_149_712,
+    "dense_mnist_expanded": 17_064_000,
     "dynamic_fashion_mnist": 8_215_728,
     "dynamic_mnist": 8_215_728,
     "dynamic_mnist_expanded": 13_475_808,
     "dynamic_mnist_sum": 8_215_568,
     "dynamic_multimnist": 11_361_968,
+    "kernel_mnist": 89_342,
+    "kernel_smallnorb": 88_357,
+    "learned_em_mnist": 89_180,
+    "learned_em_smallnorb": 88_210,
+    "lstm_mnist": 128_914,
+    "lstm_smallnorb": 127_954,
     "matrix_em_mnist": 68_308,
     "matrix_em_smallnorb": 68_618,
+    # 33 of them are the state of the mask.
+    "sparse_mnist": 9_149_745,
+    "sparse_mnist_expanded": 17_064_033,
 }

@@ -1,0 +1,12 @@
+"""Speed and memory, as ratios to the formulation of open implementations, measured in one run.
+
+Open implementations of capsule networks store votes as [N, I, O, D], tile poses and matrices to make them, form
+variances in two passes and leave gradients to automatic differentiation. That formulation, `tests/oracles/textbook.py`,
+shares our weights, gives our outputs, and has its turns between ours.
+"""
+
+from capszoo.benchmarking.drawing import draw_scaling
+from capszoo.benchmarking.report import SECONDS, SIZES, benchmark, benchmark_routing, write
+from capszoo.benchmarking.tables import show
+
+__all__ = ["SECONDS", "SIZES", "benchmark", "benchmark_routing", "draw_scaling", "show", "write"]

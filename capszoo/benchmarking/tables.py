@@ -1,0 +1,74 @@
+"""Measurements in the terminal."""
+
+from rich.table import Table
+
+from capszoo import tables
+from capszoo.benchmarking.machine import busy
+from capszoo.benchmarking.networks import OPEN, OURS, SINGLE
+
+# Columns behind the speeds: which other form a ratio is to, and how it is found in the rows of all forms.
+RATIOS = {
+    f"{OURS} / {OPEN}": (OPEN, lambda rows: rows[OURS]["faster_than"][OPEN]),
+    "by CPU time": (OPEN, lambda rows: rows[OURS]["less_cpu_than"][OPEN]),
+    f"time / {SINGLE}": (SINGLE, lambda rows: rows[SINGLE]["faster_than"][OURS]),
+}
+
+
+def show(report):
+    """Prints a report of `benchmark` or `benchmark_routing`."""
+    bundle = [row for row in report["speed"] if row["work"] == "bundle"]
+    tables.show(speed_table({**report, "speed": [row for row in report["speed"] if row not in bundle]}))
+    if bundle:
+        tables.show(speed_table({**report, "speed": bundle}))
+        for row in bundle:
+            if row["batch"] == 1:
+                print(f"latency of one image, {row['variant']}: {1e3 * row['seconds']:.1f} ms")
+    if any(row["bytes"] is not None for row in report["memory"]):
+        tables.show(memory_table(report))
+    for name, seconds in report.get("startup", {}).items():
+        print(f"start-up, {name}: {seconds:.2f} s")
+    machine = report["machine"]
+    print(
+        f"{machine['processor']}, {machine['cpus']} CPUs {', '.join(machine['accelerators'])}; {machine['libraries']}"
+    )
+    for note in report["notes"]:
+        print(note)
+    if busy(machine):
+        print(
+            f"The machine was busy (load {machine['load_before']:.1f}): trust the CPU column more than the others."
+        )
+
+
+def speed_table(report) -> Table:
+    """Images per second of every form, and ratios, one row for each work and size."""
+    groups = {}
+    for row in report["speed"]:
+        key = (row["work"], row.get("axis", "images a batch"), row[row.get("axis", "batch")])
+        groups.setdefault(key, {})[row["variant"]] = row
+    names = list(dict.fromkeys(row["variant"] for row in report["speed"]))
+    table = Table(box=None, header_style="bold", title=f"images/s, {report['subject']}")
+    for column in ("work", "", *names):
+        table.add_column(column, justify="left" if column in ("work", "") else "right")
+    ratios = {column: pick for column, (other, pick) in RATIOS.items() if {OURS, other} <= set(names)}
+    for column in ratios:
+        table.add_column(column, justify="right")
+    for (work, axis, value), rows in groups.items():
+        speeds = [f"{rows[name]['images_per_second']:,.1f}" for name in names]
+        table.add_row(work, f"{axis} {value}", *speeds, *(f"{pick(rows):.2f}" for pick in ratios.values()))
+    return table
+
+
+def memory_table(report) -> Table:
+    """Peak memory of a training step, by form."""
+    table = Table(
+        box=None, header_style="bold", title="memory of one training step above what was held before it"
+    )
+    for column in ("", "images a batch", "MB", f"of {OPEN}"):
+        table.add_column(column, justify="left" if not column else "right")
+    sizes = {row["variant"]: row["bytes"] for row in report["memory"]}
+    for row in report["memory"]:
+        if row["bytes"] is None:
+            continue
+        share = f"{row['bytes'] / sizes[OPEN]:.0%}" if sizes.get(OPEN) else ""
+        table.add_row(row["variant"], str(row["batch"]), f"{row['bytes'] / 1e6:,.1f}", share)
+    return table

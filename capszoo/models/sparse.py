@@ -1,0 +1,135 @@
+"""The unsupervised capsule network of Rawlinson et al. 2018, sparse or dense."""
+
+import dataclasses
+import typing
+
+import keras
+
+from capszoo.config import section
+from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
+from capszoo.losses import ReconstructionLoss
+from capszoo.models.objective import Objective
+from capszoo.routing import DynamicRouting
+
+
+@section("model", "sparse")
+@dataclasses.dataclass(frozen=True)
+class SparseCapsNet:
+    """The network of Sabour et al. 2017 without labels: latent capsules that learn to reconstruct the image.
+
+        images [B, H, W, C]
+        conv1             9x9, `channels`, stride 1, ReLU
+        primary_capsules  9x9, stride 2: `primary_types` x `primary_dim` per position
+        latent_capsules   every child votes for every latent capsule; routing
+        sparse_mask       1 for the capsule with the largest routing support, less for the next, 0 for most
+        decoder           of all latent capsules times the mask
+
+    Outputs: `scores [B, latent_capsules]`, the routing support of each capsule, in [0, 1]; `poses [B, latent_capsules,
+    latent_dim]`, unmasked; `presence [B, latent_capsules]`, the mask, in [0, 1]; `reconstruction [B, H, W, C]`, in
+    [0, 1]. Poses times presence are the paper's v', the output of its latent layer. A latent capsule is no class:
+    `num_classes` is not used, and what the capsules know of classes a protocol finds out.
+
+    where:
+      latent_capsules: their number, at least 2.
+      num_iterations: softmaxes of the routing.
+      gamma: sparsity of the mask, see `SparseMask`; 0 is the dense network, see `DenseCapsNet`.
+      support: "paper" or "code", see `LatentCapsules`.
+      frequencies: how often a capsule should win, see `SparseMask`; (0.03, 0.12) by default in the authors' code.
+      primary_scale: factor before the primary squash; None is the authors' 1 / primary_types.
+
+    Trainable parameters for 28x28x1: 9,149,712; for 40x40x1: 17,064,000. A mask has 33 numbers more.
+    Source: Rawlinson et al. 2018, section 2; layers, initial weights and loss from the authors' code.
+    Differs from the paper: `poses` are not masked. The authors' code fits its classifier on them, the paper's text
+    on v'.
+    """
+
+    channels: int = 256
+    primary_types: int = 32
+    primary_dim: int = 8
+    primary_scale: float | None = None
+    latent_capsules: int = 16
+    latent_dim: int = 16
+    num_iterations: int = 3
+    gamma: float = 12.0
+    support: typing.Literal["paper", "code"] = "paper"
+    frequencies: tuple[float, float] = (0.04, 0.1)
+
+    paper: typing.ClassVar[str] = "Rawlinson et al. 2018"
+    routing: typing.ClassVar[str] = "dynamic"
+    # No layer knows how many classes there are.
+    head: typing.ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        for name in ("channels", "primary_types", "primary_dim", "latent_dim", "num_iterations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        if self.latent_capsules < 2:
+            raise ValueError(f"latent_capsules must be at least 2. Received: {self.latent_capsules}")
+        # What the mask refuses, a recipe should not have to be built to hear.
+        SparseMask(self.gamma, self.frequencies)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the layers that say most; a mask that is one everywhere says nothing."""
+        capsules = ("conv1", "primary_capsules", "latent_capsules")
+        return (*capsules, "sparse_mask") if self.gamma else capsules
+
+    def build(self, image_shape, num_classes=None, labels_per_image=1):
+        """The inference model: `images` in [0, 1] -> dict of outputs.
+
+        Errors: `ValueError` for images too small for the two 9x9 convolutions.
+        """
+        if min(image_shape[:2]) < 17:
+            raise ValueError(f"images must be at least 17x17. Received: {tuple(image_shape)}")
+        images = keras.Input(image_shape, name="images")
+        features = keras.layers.Conv2D(
+            self.channels,
+            9,
+            activation="relu",
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
+            bias_initializer=keras.initializers.Constant(0.1),
+            name="conv1",
+        )(images)
+        scale = 1.0 / self.primary_types if self.primary_scale is None else self.primary_scale
+        primary = PrimaryCapsules(
+            self.primary_types, self.primary_dim, 9, 2, scale=scale, name="primary_capsules"
+        )(features)
+        routing = DynamicRouting(self.num_iterations, name="routing")
+        poses, support = LatentCapsules(
+            self.latent_capsules, self.latent_dim, routing, self.support, name="latent_capsules"
+        )(primary)
+        presence = SparseMask(self.gamma, self.frequencies, name="sparse_mask")(support)
+        # [B, L] -> [B, 1, L]: one reconstruction, of all capsules at once
+        selection = keras.layers.Reshape((1, self.latent_capsules), dtype="float32", name="selection")(
+            presence
+        )
+        decoded = Decoder(image_shape, name="decoder")(MaskCapsules(name="mask")(poses, selection))
+        reconstruction = keras.layers.Reshape(image_shape, name="reconstruction", dtype="float32")(decoded)
+        outputs = {
+            "scores": support,
+            "poses": poses,
+            "presence": presence,
+            "reconstruction": reconstruction,
+        }
+        return keras.Model(images, outputs, name=self.section_name)
+
+    def objective(self, model, labels_per_image=1):
+        """Squared error of the reconstruction, summed over pixels. Labels are not looked at."""
+
+        def arrange(batch):
+            return {"images": batch["images"]}, {"reconstruction": batch["images"]}
+
+        inputs, outputs = {"images": model.input}, {"reconstruction": model.output["reconstruction"]}
+        losses = {"reconstruction": ReconstructionLoss(weight=1.0)}
+        return Objective(keras.Model(inputs, outputs), losses, {}, arrange)
+
+
+@section("model", "dense")
+@dataclasses.dataclass(frozen=True)
+class DenseCapsNet(SparseCapsNet):
+    """The ablation of `SparseCapsNet`: gamma = 0, so that all capsules speak and none is boosted.
+
+    Source: Rawlinson et al. 2018, section 2.1 ("dense unsupervised capsules").
+    """
+
+    gamma: float = 0.0

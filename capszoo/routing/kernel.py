@@ -1,0 +1,127 @@
+"""Similarity-learning routing: children are weighted by a learned kernel between their votes and the parent."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.routing.consensus import _ConsensusRouting
+
+# Keeps the logarithm of a child's activation finite.
+ACTIVATION_FLOOR = 1e-6
+# With these a fresh parent's activation depends on its votes: from about 0.1 without agreement to 0.9 with full.
+INITIAL = {"log_alpha": 0.0, "log_beta": 0.0, "theta1": 4.0, "theta2": -2.0, "log_theta3": 0.0}
+# Range of the first scales. Poses are means, and shrink from layer to layer.
+SMALLEST_SCALE, LARGEST_SCALE = 1 / 32, 1.0
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class KernelRouting(_ConsensusRouting):
+    """Makes each parent the centre of a fuzzy cluster of votes, in a similarity that is learned.
+
+        minimise over c_j, mu_j:  - sum_i c_ij * k(mu_j, V_ij)                          # equation 2
+            + alpha_j * sum_i c_ij * log(I * c_ij) + beta_j * sum_i c_ij * log(c_ij / a_i)
+            with sum_i c_ij = 1                                                         # equation 3
+        by, at first with c_ij = 1 / I, and then num_iterations times,
+            c_ij = softmax_i( (k(mu_j, V_ij) + beta_j * log(a_i)) / (alpha_j + beta_j) )    # equations 11, 12
+            mu_j = sum_i c_ij * V_ij                                                    # equation 4
+        a_j = 1 / (1 + exp(-x_j))                                                       # equation 13
+        x_j = theta1_j * sum_i c_ij * k(mu_j, V_ij) + theta2_j + theta3_j * sum_i c_ij * log(a_i)
+        k(mu, V) = sum_q w_q * exp(-|mu - V|^2 / (2 * sigma_q^2))                       # equation 15
+
+    where:
+      V_ij: `votes[B, ..., I, O, D]`; a_i: `activations[B, ..., I]`, in [0, 1].
+      c_ij: coefficients `[B, ..., I, O]`, in [0, 1]; they sum to one over the children of each parent.
+      mu_j: parent poses `[B, ..., O, D]`; a_j: parent activations `[B, ..., O]`.
+      alpha, beta, theta1, theta2, theta3: `[O]`, one per type of parent. alpha, beta and theta3 are positive, because
+        their logarithms are learned: weights `log_alpha`, `log_beta`, `log_theta3`.
+      w_q = softmax(`mixing[Q]`), sigma_q = exp(`log_scales[Q]`): the `components` (Q) Gaussians of this layer.
+      num_iterations: updates of the coefficients after the uniform ones.
+      kernel: "gaussian" as above, or "spectral", a mixture over frequencies in every dimension of the pose,
+        k(mu, V) = sum_q w_q * sum_d exp(-2 pi^2 r_d^2 nu_qd) * cos(2 pi r_d m_qd), r = mu - V, where
+        nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree.
+
+    Errors: `ValueError` for another kernel, for components below one, and see `Routing`.
+    Source: Faria 2019, section 4.1. Equation 13 and the spectral mixture are from the author's code, since the
+    paper's symbols are lost in print.
+    Differs from the author's code: a_i is floored by 1e-6, not raised by 0.1; similarities in equation 13 are those
+    to the final mu_j; bandwidths are positive. Initial values are ours. The code's alpha of about 12 makes all
+    coefficients nearly equal and its theta1 of about 0.1 all activations; and Gaussians of equal scale never part.
+    """
+
+    def __init__(self, components=4, kernel="gaussian", num_iterations=3, **kwargs):
+        super().__init__(num_iterations=num_iterations, **kwargs)
+        if kernel not in ("gaussian", "spectral"):
+            raise ValueError(f"kernel must be 'gaussian' or 'spectral'. Received: {kernel!r}")
+        if components < 1:
+            raise ValueError(f"components must be at least 1. Received: {components!r}")
+        self.components = components
+        self.kernel = kernel
+
+    def build(self, votes_shape):
+        super().build(votes_shape)
+        parents, dimensions = votes_shape[-2:]
+        for name, value in INITIAL.items():
+            initializer = keras.initializers.Constant(value)
+            setattr(self, name, self.add_weight(name=name, shape=(parents,), initializer=initializer))
+        self.mixing = self.add_weight(name="mixing", shape=(self.components,), initializer="ones")
+        if self.kernel == "gaussian":
+            self.log_scales = self.add_weight(
+                name="log_scales", shape=(self.components,), initializer=_spread_scales
+            )
+        else:
+            shape = (self.components, dimensions)
+            bandwidth = keras.initializers.Constant(math.log(0.1))
+            self.log_bandwidths = self.add_weight(name="log_bandwidths", shape=shape, initializer=bandwidth)
+            noise = keras.initializers.TruncatedNormal(stddev=0.1)
+            self.frequencies = self.add_weight(name="frequencies", shape=shape, initializer=noise)
+
+    def finish(self, state, votes, activations):
+        # [O] -> [O, 1] beside [O, N]
+        theta1, theta2, log_theta3 = (
+            ops.expand_dims(w, 1) for w in (self.theta1, self.theta2, self.log_theta3)
+        )
+        coefficients, log_activations = state["coefficients"], _log(activations)
+        agreement = ops.sum(coefficients * self._similarity(state["poses"], votes), axis=0)
+        presence = ops.sum(coefficients * log_activations, axis=0)
+        return state["poses"], ops.sigmoid(theta1 * agreement + theta2 + ops.exp(log_theta3) * presence)
+
+    def _logits(self, state, votes, activations):
+        alpha, beta = (ops.expand_dims(ops.exp(w), 1) for w in (self.log_alpha, self.log_beta))
+        similarity = self._similarity(state["poses"], votes)
+        return (similarity + beta * _log(activations)) / (alpha + beta), {}
+
+    def _similarity(self, poses, votes):
+        """k(mu_j, V_ij) `[I, O, N]` of poses `[O, D, N]` and votes `[I, O, D, N]`."""
+        weights = ops.softmax(self.mixing)
+        difference = votes - poses
+        if self.kernel == "gaussian":
+            distance = ops.sum(ops.square(difference), axis=2)
+            precisions = -0.5 * ops.exp(-2.0 * self.log_scales)
+            terms = (ops.exp(precisions[q] * distance) for q in range(self.components))
+        else:
+            terms = (self._resonance(q, difference) for q in range(self.components))
+        return sum(weights[q] * term for q, term in enumerate(terms))
+
+    def _resonance(self, component, difference):
+        """One component of the spectral mixture, `[I, O, N]`."""
+        # [D] -> [D, 1] beside [I, O, D, N]
+        bandwidths = ops.expand_dims(ops.exp(self.log_bandwidths[component]), 1)
+        frequencies = ops.expand_dims(self.frequencies[component], 1)
+        envelope = ops.exp(-2.0 * math.pi**2 * bandwidths * ops.square(difference))
+        return ops.sum(envelope * ops.cos(2.0 * math.pi * frequencies * difference), axis=2)
+
+    def get_config(self):
+        return {**super().get_config(), "components": self.components, "kernel": self.kernel}
+
+
+def _log(activations):
+    """log(a_i) `[I, 1, N]` of activations `[I, N]`."""
+    return ops.log(ops.expand_dims(activations, 1) + ACTIVATION_FLOOR)
+
+
+def _spread_scales(shape, dtype=None):
+    """Logarithms of evenly spaced ratios from the smallest to the largest scale."""
+    scales = np.geomspace(SMALLEST_SCALE, LARGEST_SCALE, shape[0])
+    return ops.convert_to_tensor(np.log(scales), dtype=dtype)

@@ -1,0 +1,150 @@
+"""Connectionist routing: a recurrent cell listens to every pair of child and parent."""
+
+import itertools
+
+import keras
+from keras import ops
+
+from capszoo.routing.consensus import _ConsensusRouting
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class LSTMRouting(_ConsensusRouting):
+    """Lets an LSTM cell and two small networks decide which votes count and whether the parent is there.
+
+        c_ij = 1 / I, mu_j = sum_i c_ij * V_ij, h_ij = s_ij = 0                        # Algorithm 1
+        repeat num_iterations times:
+            h_ij, s_ij = lstm([mu_j, a_i, V_ij, c_ij], h_ij, s_ij)                     # Algorithm 2
+            c_ij = softmax_i( f_c(h_ij) )
+            mu_j = sum_i c_ij * V_ij
+        a_j = 1 / (1 + exp(-f_a( sum_i c_ij * s_ij )))                                 # equation 14
+
+    where:
+      V_ij: `votes[B, ..., I, O, D]`; a_i: `activations[B, ..., I]`, in [0, 1].
+      c_ij: coefficients `[B, ..., I, O]`, in [0, 1]; they sum to one over the children of each parent.
+      mu_j: parent poses `[B, ..., O, D]`; a_j: parent activations `[B, ..., O]`.
+      h_ij, s_ij: hidden and cell state, `units` numbers (U) for each pair; zero for every image at first.
+      lstm: `kernel[2 D + 2, 4 U]` for the input in the order above, `recurrent_kernel[U, 4 U]`, `bias[4 U]`; gates
+        in the order input, forget, candidate, output. One cell for all pairs and positions.
+      f_c, f_a: ReLU layers of the sizes `compatibility` and `activation`, then one linear unit:
+        `compatibility_kernel1`, `compatibility_bias1`, ...
+      num_iterations: updates of the coefficients after the uniform ones.
+      state_roles: "paper" as above, or "code": f_c hears s_ij and f_a hears sum_i c_ij * h_ij.
+
+    A product of the kernel with the input is a sum of products: with mu_j once per parent, with a_i once per child,
+    and only with V_ij, c_ij and h_ij for each pair. Gates, four numbers per unit and pair, are not kept for the
+    gradient but computed again.
+
+    Errors: `ValueError` for units below one, for other state_roles, and see `Routing`.
+    Source: Faria 2019, section 4.2, Algorithm 2, equation 14; "code" is what the author's code computes, which takes
+    TensorFlow's pair of states in the opposite order. Initial weights: He's before a ReLU, else Glorot's; a forget
+    gate that is open by 1.
+    The last bias of f_c is in the paper's count of parameters; a softmax does not feel it.
+    """
+
+    def __init__(
+        self, units=16, compatibility=(), activation=(), state_roles="paper", num_iterations=3, **kwargs
+    ):
+        super().__init__(num_iterations=num_iterations, **kwargs)
+        if units < 1:
+            raise ValueError(f"units must be at least 1. Received: {units!r}")
+        if state_roles not in ("paper", "code"):
+            raise ValueError(f"state_roles must be 'paper' or 'code'. Received: {state_roles!r}")
+        self.units = units
+        self.compatibility = tuple(compatibility)
+        self.activation = tuple(activation)
+        self.state_roles = state_roles
+
+    def build(self, votes_shape):
+        super().build(votes_shape)
+        units, dimensions = self.units, votes_shape[-1]
+        self.kernel = self.add_weight(name="kernel", shape=(2 * dimensions + 2, 4 * units))
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel", shape=(units, 4 * units), initializer="orthogonal"
+        )
+        self.bias = self.add_weight(name="bias", shape=(4 * units,), initializer=_open_forget_gate)
+        self.compatibility_weights = self._network("compatibility", self.compatibility)
+        self.activation_weights = self._network("activation", self.activation)
+
+    def _network(self, name, hidden):
+        """Weights of a network from `units` numbers to one: kernel, bias, kernel, bias, ..."""
+        widths, weights = (self.units, *hidden, 1), []
+        for number, shape in enumerate(itertools.pairwise(widths), start=1):
+            initializer = "he_normal" if number <= len(hidden) else "glorot_uniform"
+            weights.append(
+                self.add_weight(name=f"{name}_kernel{number}", shape=shape, initializer=initializer)
+            )
+            weights.append(self.add_weight(name=f"{name}_bias{number}", shape=shape[1:], initializer="zeros"))
+        return weights
+
+    def _memory(self, votes):
+        children, parents, _, positions = ops.shape(votes)
+        nothing = ops.zeros((self.units, children, parents, positions), votes.dtype)
+        return {"hidden": nothing, "cell": nothing}
+
+    def _logits(self, state, votes, activations):
+        weights = [self.kernel, self.recurrent_kernel, self.bias, *self.compatibility_weights]
+        # As tensors: what is computed again in the gradient must get all it depends on as arguments.
+        weights = [ops.convert_to_tensor(weight) for weight in weights]
+        heard = (votes, activations, state["coefficients"], state["poses"], state["hidden"], state["cell"])
+        logits, hidden, cell = keras.remat(self._listen)(*heard, *weights)
+        return logits, {"hidden": hidden, "cell": cell}
+
+    def _listen(self, votes, activations, coefficients, poses, hidden, cell, *weights):
+        """One step of all cells: logits `[I, O, N]` and both new states `[U, I, O, N]`."""
+        kernel, recurrent_kernel, bias, *network = weights
+        depth = votes.shape[2]
+        # Rows of the kernel are pose, activation, vote, coefficient; what is multiplied comes first, pairs after.
+        of_pose, of_activation, of_pair = kernel[:depth], kernel[depth : depth + 1], kernel[depth + 1 :]
+        of_pair = ops.concatenate([of_pair, recurrent_kernel], axis=0)
+        pair = ops.concatenate([ops.moveaxis(votes, 2, 0), coefficients[None], hidden], axis=0)
+        parent = ops.expand_dims(ops.moveaxis(poses, 1, 0), 1)
+        child = ops.expand_dims(activations, 1)[None]
+        gates = []
+        for gate in range(4):
+            columns = slice(gate * self.units, (gate + 1) * self.units)
+            of_parent = _linear(parent, of_pose[:, columns], bias[columns])
+            of_child = _linear(child, of_activation[:, columns])
+            gates.append(_linear(pair, of_pair[:, columns]) + of_parent + of_child)
+        enter, forget, candidate, leave = gates
+        cell = ops.sigmoid(forget) * cell + ops.sigmoid(enter) * ops.tanh(candidate)
+        hidden = ops.sigmoid(leave) * ops.tanh(cell)
+        logits = _perceptron(hidden if self.state_roles == "paper" else cell, network)
+        return logits, hidden, cell
+
+    def finish(self, state, votes, activations):
+        heard = state["cell" if self.state_roles == "paper" else "hidden"]
+        combined = ops.sum(state["coefficients"] * heard, axis=1)
+        return state["poses"], ops.sigmoid(_perceptron(combined, self.activation_weights))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "compatibility": self.compatibility,
+            "activation": self.activation,
+            "state_roles": self.state_roles,
+        }
+
+
+def _linear(features, kernel, bias=None):
+    """`[..below, ...] -> [above, ...]`: one product for all pairs; `kernel` is `[below, above]`."""
+    flat = ops.reshape(features, (kernel.shape[0], -1))
+    product = ops.matmul(ops.transpose(kernel), flat)
+    if bias is not None:
+        product = product + ops.expand_dims(bias, 1)
+    return ops.reshape(product, (kernel.shape[1], *ops.shape(features)[1:]))
+
+
+def _perceptron(features, weights):
+    """ReLU layers and a linear one: features `[U, ...]` -> `[...]`; `weights` is kernel, bias, kernel, bias, ..."""
+    layers = list(zip(weights[::2], weights[1::2], strict=True))
+    for kernel, bias in layers[:-1]:
+        features = ops.relu(_linear(features, kernel, bias))
+    return _linear(features, *layers[-1])[0]
+
+
+def _open_forget_gate(shape, dtype=None):
+    """Zero for all gates but the second, the forget gate: one."""
+    units = shape[0] // 4
+    return ops.concatenate([ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)])
