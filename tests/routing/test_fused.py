@@ -12,7 +12,7 @@ from capszoo.layers import ConvCapsules, NormalisedClassCapsules, SharedClassCap
 from capszoo.routing import EMRouting, fused
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 from capszoo.routing.fused import lanes
-from capszoo.routing.fused.em_kernel import CHUNK
+from capszoo.routing.fused.votes import CHUNK
 
 SIDE = 4
 PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]

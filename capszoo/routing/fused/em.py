@@ -1,11 +1,13 @@
-"""EM routing of matrix capsules on the CPU: the kernel of `em_kernel` as a differentiable operation of TensorFlow."""
+"""EM routing of matrix capsules on the CPU: the kernel as a differentiable operation of TensorFlow."""
 
 import numpy as np
 import tensorflow as tf
 
 from capszoo.routing.em import VARIANCE_FLOOR
-from capszoo.routing.fused import em_kernel as kernel
+from capszoo.routing.fused.em_backward import backward
+from capszoo.routing.fused.em_forward import Fit, forward
 from capszoo.routing.fused.lanes import LANES
+from capszoo.routing.fused.votes import POSE, Inputs, Problem
 
 
 class FusedEM:
@@ -22,7 +24,7 @@ class FusedEM:
     `__call__(poses, activations, kernel, beta_u, beta_a)` takes poses `[B, C, 16]`, activations `[B, C]`,
     transformations `[matrices, 4, O, 4]`, and `[O]` each of beta_u and beta_a, and returns mu_j `[B, P, O, 16]` and
     a_j `[B, P, O]`.
-    Source: Hinton et al. 2018, Procedure 1; the gradient is its derivative, written out in `em_kernel.backward`.
+    Source: Hinton et al. 2018, Procedure 1; the gradient is its derivative, written out in `em_backward`.
     """
 
     def __init__(self, child, matrix, addition, uniform, scales, mass_floor):
@@ -37,7 +39,7 @@ class FusedEM:
         positions, children, types = self.child.shape[0], activations.shape[1], beta_u.shape[0]
         blocks = -(-types // LANES)
         padding = blocks * LANES - types
-        problem = kernel.Problem(
+        problem = Problem(
             self.child,
             self.matrix,
             self.addition,
@@ -51,13 +53,13 @@ class FusedEM:
         )
         # [matrices, 4, O, 4] -> [matrices, 4, 4, K, lanes] -> [matrices, K, 16, lanes]
         weights = tf.pad(tf.transpose(weights, (0, 1, 3, 2)), ((0, 0), (0, 0), (0, 0), (0, padding)))
-        weights = tf.reshape(weights, (-1, kernel.POSE, blocks, LANES))
+        weights = tf.reshape(weights, (-1, POSE, blocks, LANES))
         weights = tf.transpose(weights, (0, 2, 1, 3))
         betas = [tf.pad(beta, ((0, padding),)) for beta in (beta_u, beta_a)]
         mean, logits = _operation(problem)(poses, activations, weights, *betas)
         # [B, P, K, 16, lanes] -> [B, P, O, 16]
-        mean = tf.transpose(tf.reshape(mean, (-1, positions, blocks, kernel.POSE, LANES)), (0, 1, 2, 4, 3))
-        mean = tf.reshape(mean, (-1, positions, blocks * LANES, kernel.POSE))[:, :, :types]
+        mean = tf.transpose(tf.reshape(mean, (-1, positions, blocks, POSE, LANES)), (0, 1, 2, 4, 3))
+        mean = tf.reshape(mean, (-1, positions, blocks * LANES, POSE))[:, :, :types]
         return mean, tf.sigmoid(tf.reshape(logits, (-1, positions, blocks * LANES))[:, :, :types])
 
 
@@ -68,14 +70,14 @@ def _operation(problem):
     def last(array, images):
         return array.reshape(images, count, -1)[:, -1]
 
-    def forward(*arrays):
+    def route_out(*arrays):
         images = len(arrays[0])
-        fit = kernel.forward(problem, _flat(arrays), images)
+        fit = forward(problem, _flat(arrays), images)
         return last(fit.mean, images), last(fit.logits, images), *fit
 
-    def backward(mean, logits, *arrays):
-        inputs, fit = arrays[:5], kernel.Fit(*arrays[5:])
-        gradients = kernel.backward(problem, _flat(inputs), fit, mean.ravel(), logits.ravel(), len(inputs[0]))
+    def route_back(mean, logits, *arrays):
+        inputs, fit = arrays[:5], Fit(*arrays[5:])
+        gradients = backward(problem, _flat(inputs), fit, mean.ravel(), logits.ravel(), len(inputs[0]))
         return [
             # Gradients of what all images share come by chunks of images.
             gradient.reshape(-1, *array.shape).sum(axis=0)
@@ -84,10 +86,10 @@ def _operation(problem):
 
     @tf.custom_gradient
     def route(*inputs):
-        mean, logits, *fit = tf.numpy_function(forward, inputs, [tf.float32] * 9)
+        mean, logits, *fit = tf.numpy_function(route_out, inputs, [tf.float32] * 9)
 
         def gradient(d_mean, d_logits):
-            found = tf.numpy_function(backward, [d_mean, d_logits, *inputs, *fit], [tf.float32] * 5)
+            found = tf.numpy_function(route_back, [d_mean, d_logits, *inputs, *fit], [tf.float32] * 5)
             for value, like in zip(found, inputs, strict=True):
                 value.set_shape(like.shape)
             return found
@@ -98,4 +100,4 @@ def _operation(problem):
 
 
 def _flat(arrays):
-    return kernel.Inputs(*(array.ravel() for array in arrays))
+    return Inputs(*(array.ravel() for array in arrays))
