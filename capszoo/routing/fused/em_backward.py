@@ -6,17 +6,18 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from capszoo.routing.fused.lanes import LANES, exp, fma, load, spread, spread_at, store, total
+from capszoo.routing.fused.lanes import LANES, exp, fma, load, spread, store, total
 from capszoo.routing.fused.votes import (
     CHUNK,
     POSE,
     TILE,
     ZERO,
     Gradients,
+    make_votes,
     moments,
     product_gradients,
-    row_of,
-    vote,
+    room,
+    votes_at,
 )
 
 f32 = np.float32
@@ -61,39 +62,35 @@ def _value(sweep, q, d, deviation):
 
 
 @njit(error_model="numpy")
-def _share_worth(problem, inputs, fit, sweep, b, p, i, k, t):
-    """The worth of the pair's share in iteration t, and its z, from the same votes."""
-    positions, blocks = problem.child.shape[0], problem.blocks
-    m, w = (b * problem.children + problem.child[p, i]) * POSE, (problem.matrix[i] * blocks + k) * TILE
-    q = (t * positions + p) * blocks + k
-    s = (b * len(problem.scales) + t) * positions * blocks + p * blocks + k
-    before = s - positions * blocks
+def _share_worth(problem, fit, sweep, votes, v, b, u, t):
+    """The worth of a share in iteration t of parents u, and its z, for the votes at `v`."""
+    parents = problem.child.shape[0] * problem.blocks
+    q = t * parents + u
+    s = (b * len(problem.scales) + t) * parents + u
+    before = s - parents
     worth, distance = load(sweep.constant, q * LANES), spread(ZERO)
-    for r in range(4):
-        row = row_of(inputs.poses, m + 4 * r)
-        for c in range(4):
-            d = (4 * r + c) * LANES
-            entry = vote(
-                row, spread_at(problem.addition, i * POSE + 4 * r + c), inputs.weights, w + c * LANES
-            )
-            worth = worth + _value(sweep, q, d, entry - load(fit.mean, s * TILE + d))
-            deviation = entry - load(fit.mean, before * TILE + d)
-            distance = fma(deviation * deviation, load(fit.precision, before * TILE + d), distance)
+    for d in range(0, TILE, LANES):
+        entry = load(votes, v + d)
+        worth = worth + _value(sweep, q, d, entry - load(fit.mean, s * TILE + d))
+        deviation = entry - load(fit.mean, before * TILE + d)
+        distance = fma(deviation * deviation, load(fit.precision, before * TILE + d), distance)
     return worth, fma(spread(-HALF), distance, load(fit.base, before * LANES))
 
 
 @njit(error_model="numpy")
-def _shares(problem, inputs, fit, sweep, b, t):
+def _shares(problem, inputs, fit, sweep, votes, b, t):
     """R of iteration t again, what each is worth, and what each child's are worth together."""
     child, blocks = problem.child, problem.blocks
     positions, seen = child.shape
     e = (b * len(problem.scales) + t) * problem.children
     sweep.child[:] = ZERO
     for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
         for i in range(seen):
             j, z = child[p, i], ((t * positions + p) * seen + i) * blocks
             for k in range(blocks):
-                worth, value = _share_worth(problem, inputs, fit, sweep, b, p, i, k, t)
+                at = v + (i * blocks + k) * TILE
+                worth, value = _share_worth(problem, fit, sweep, votes, at, b, p * blocks + k, t)
                 coefficient = exp(value - spread(fit.evidence[e + j]))
                 store(sweep.share, (z + k) * LANES, coefficient)
                 store(sweep.slope, (z + k) * LANES, worth)
@@ -101,13 +98,14 @@ def _shares(problem, inputs, fit, sweep, b, t):
 
 
 @njit(error_model="numpy")
-def _previous(problem, inputs, fit, sweep, b, t, first, second):
+def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
     """Through the E-step of iteration t to the parents of iteration t - 1."""
     child, blocks, activations = problem.child, problem.blocks, inputs.activations
     positions, seen = child.shape
     pairs = positions * seen * blocks * LANES
     share, slope = sweep.share[t * pairs : (t + 1) * pairs], sweep.slope[t * pairs : (t + 1) * pairs]
     for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
         for k in range(blocks):
             u = p * blocks + k
             s = (b * len(problem.scales) + t - 1) * positions * blocks + u
@@ -119,7 +117,7 @@ def _previous(problem, inputs, fit, sweep, b, t, first, second):
                 h = rho * (load(slope, z) - spread(sweep.child[j]))
                 store(slope, z, h)
                 density = density + h
-            moments(problem, inputs, b, p, k, slope, fit.mean, s * TILE, first, second)
+            moments(problem, votes, v, p, k, slope, fit.mean, s * TILE, first, second)
             for d in range(0, TILE, LANES):
                 precision = load(fit.precision, s * TILE + d)
                 store(sweep.mean, u * TILE + d, load(first, d) * precision)
@@ -131,53 +129,47 @@ def _previous(problem, inputs, fit, sweep, b, t, first, second):
 
 
 @njit(error_model="numpy")
-def _vote_gradients(problem, inputs, fit, sweep, b, p, i, k, tile):
-    """Gradients of the pair's votes, of all iterations, into `tile`; returns the worth of its share at first."""
+def _vote_gradients(problem, fit, sweep, votes, v, b, u, z, tile):
+    """Gradients of the votes at `v`, of all iterations, into `tile`; returns the worth of the share at first.
+
+    The parents are those at u, the pair is the one at z.
+    """
     positions, seen = problem.child.shape
-    blocks, count = problem.blocks, len(problem.scales)
-    m, w = (b * problem.children + problem.child[p, i]) * POSE, (problem.matrix[i] * blocks + k) * TILE
-    u, z, step = p * blocks + k, ((p * seen + i) * blocks + k) * LANES, positions * seen * blocks * LANES
+    parents, pairs, count = positions * problem.blocks, positions * seen * problem.blocks, len(problem.scales)
     worth = load(sweep.constant, u * LANES)
-    for r in range(4):
-        row = row_of(inputs.poses, m + 4 * r)
-        for c in range(4):
-            d = (4 * r + c) * LANES
-            entry = vote(
-                row, spread_at(problem.addition, i * POSE + 4 * r + c), inputs.weights, w + c * LANES
-            )
-            gradient = spread(ZERO)
-            for t in range(count):
-                q = t * positions * blocks + u
-                s = (b * count * positions * blocks + q) * TILE + d
-                deviation = entry - load(fit.mean, s)
-                if t == 0:
-                    worth = worth + _value(sweep, q, d, deviation)
-                slope = fma(
-                    spread(TWO) * load(sweep.square, q * TILE + d),
-                    deviation,
-                    load(sweep.linear, q * TILE + d),
-                )
-                gradient = fma(load(sweep.share, z + t * step), slope, gradient)
-                if t + 1 < count:
-                    pull = load(sweep.slope, z + (t + 1) * step) * load(fit.precision, s)
-                    gradient = gradient - pull * deviation
-            store(tile, d, gradient)
+    for d in range(0, TILE, LANES):
+        entry, gradient = load(votes, v + d), spread(ZERO)
+        for t in range(count):
+            q = t * parents + u
+            s = (b * count * parents + q) * TILE + d
+            deviation = entry - load(fit.mean, s)
+            if t == 0:
+                worth = worth + _value(sweep, q, d, deviation)
+            double = spread(TWO) * load(sweep.square, q * TILE + d)
+            slope = fma(double, deviation, load(sweep.linear, q * TILE + d))
+            gradient = fma(load(sweep.share, (t * pairs + z) * LANES), slope, gradient)
+            if t + 1 < count:
+                pull = load(sweep.slope, ((t + 1) * pairs + z) * LANES) * load(fit.precision, s)
+                gradient = gradient - pull * deviation
+        store(tile, d, gradient)
     return worth
 
 
 @njit(error_model="numpy")
-def _inputs_gradients(problem, inputs, fit, sweep, gradients, b, chunk, tile):
+def _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile):
     """Through all M- and E-steps at once to poses and weights; and to the activations in iteration 0."""
     child, blocks, activations = problem.child, problem.blocks, inputs.activations
     positions, seen = child.shape
     for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
         for i in range(seen):
             j = child[p, i]
             a = b * problem.children + j
             for k in range(blocks):
-                z = ((p * seen + i) * blocks + k) * LANES
-                store(sweep.share, z, spread(problem.uniform[p, i] * activations[a]))
-                worth = total(_vote_gradients(problem, inputs, fit, sweep, b, p, i, k, tile))
+                z = (p * seen + i) * blocks + k
+                store(sweep.share, z * LANES, spread(problem.uniform[p, i] * activations[a]))
+                at = v + (i * blocks + k) * TILE
+                worth = total(_vote_gradients(problem, fit, sweep, votes, at, b, p * blocks + k, z, tile))
                 gradients.activations[a] += problem.uniform[p, i] * worth
                 product_gradients(problem, inputs, gradients, b, chunk, j, problem.matrix[i], k, tile)
 
@@ -206,18 +198,20 @@ def _backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
     parents = problem.child.shape[0] * problem.blocks * LANES
     sweep = _sweep(problem, parents, parents * problem.child.shape[1])
     tile, first, second = np.empty(TILE, f32), np.empty(TILE, f32), np.empty(TILE, f32)
+    votes = room(problem)
     for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
         sweep.mean[:] = mean[b * parents * POSE : (b + 1) * parents * POSE]
         sweep.variance[:] = ZERO
         sweep.logits[:] = logits[b * parents : (b + 1) * parents]
         for t in range(count - 1, 0, -1):
             _worth(problem, fit, sweep, gradients, b, chunk, t)
-            _shares(problem, inputs, fit, sweep, b, t)
+            _shares(problem, inputs, fit, sweep, votes, b, t)
             for j in range(children):
                 gradients.activations[b * children + j] += sweep.child[j]
-            _previous(problem, inputs, fit, sweep, b, t, first, second)
+            _previous(problem, inputs, fit, sweep, votes, b, t, first, second)
         _worth(problem, fit, sweep, gradients, b, chunk, 0)
-        _inputs_gradients(problem, inputs, fit, sweep, gradients, b, chunk, tile)
+        _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
 
 
 @njit(error_model="numpy")

@@ -18,11 +18,10 @@ from capszoo.routing.fused.lanes import (
     load,
     maximum,
     spread,
-    spread_at,
     store,
     total,
 )
-from capszoo.routing.fused.votes import CHUNK, POSE, TILE, ZERO, moments, row_of, vote
+from capszoo.routing.fused.votes import CHUNK, POSE, TILE, ZERO, make_votes, moments, room, votes_at
 
 f32 = np.float32
 # Log-density of what is no parent, or of no child's.
@@ -71,12 +70,13 @@ def _activation(problem, inputs, fit, t, s, k):
 
 
 @njit(error_model="numpy")
-def _m_step(problem, inputs, fit, b, t, share, factor, zeros, first, second):
+def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second):
     """Fits the parents of iteration t to share * factor * activation, which replaces `share`."""
     activations, child, blocks = inputs.activations, problem.child, problem.blocks
     positions, seen = child.shape
     mean, mass = fit.mean, fit.mass
     for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
         for k in range(blocks):
             s = ((b * len(problem.scales) + t) * positions + p) * blocks + k
             n = spread(problem.mass_floor)
@@ -87,49 +87,37 @@ def _m_step(problem, inputs, fit, b, t, share, factor, zeros, first, second):
                 n = n + rho
             store(mass, s * LANES, n)
             centre, o = (zeros, 0) if t == 0 else (mean, (s - positions * blocks) * TILE)
-            moments(problem, inputs, b, p, k, share, centre, o, first, second)
+            moments(problem, votes, v, p, k, share, centre, o, first, second)
             if not _gaussians(problem, fit, s, centre, o, first, second):
-                moments(problem, inputs, b, p, k, share, mean, s * TILE, first, second)
+                moments(problem, votes, v, p, k, share, mean, s * TILE, first, second)
                 _gaussians(problem, fit, s, mean, s * TILE, first, second)
             _activation(problem, inputs, fit, t, s, k)
 
 
 @njit(error_model="numpy")
-def _distance(poses, m, weights, w, addition, a, mean, precision, s):
+def _distance(votes, v, mean, precision, s):
     """sum_d (v - mean)^2 / var, for 16 types."""
     distance = spread(ZERO)
-    for r in range(4):
-        row = row_of(poses, m + 4 * r)
-        for c in range(4):
-            d = 4 * r + c
-            deviation = vote(row, spread_at(addition, a + d), weights, w + c * LANES)
-            deviation = deviation - load(mean, s + d * LANES)
-            distance = fma(deviation * deviation, load(precision, s + d * LANES), distance)
+    for d in range(0, TILE, LANES):
+        deviation = load(votes, v + d) - load(mean, s + d)
+        distance = fma(deviation * deviation, load(precision, s + d), distance)
     return distance
 
 
 @njit(error_model="numpy")
-def _e_step(problem, inputs, fit, b, t, share, factor, peak):
+def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
     """Coefficients of iteration t, share * factor, from the parents of iteration t - 1."""
-    child, matrix, blocks, children = problem.child, problem.matrix, problem.blocks, problem.children
+    child, blocks = problem.child, problem.blocks
     positions, seen = child.shape
     peak[:] = ABSENT
     for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
         s = ((b * len(problem.scales) + t - 1) * positions + p) * blocks
         for i in range(seen):
             j, z = child[p, i], (p * seen + i) * blocks
             for k in range(blocks):
-                distance = _distance(
-                    inputs.poses,
-                    (b * children + j) * POSE,
-                    inputs.weights,
-                    (matrix[i] * blocks + k) * TILE,
-                    problem.addition,
-                    i * POSE,
-                    fit.mean,
-                    fit.precision,
-                    (s + k) * TILE,
-                )
+                at = v + (i * blocks + k) * TILE
+                distance = _distance(votes, at, fit.mean, fit.precision, (s + k) * TILE)
                 value = fma(spread(-HALF), distance, load(fit.base, (s + k) * LANES))
                 store(share, (z + k) * LANES, value)
                 peak[j] = max(peak[j], highest(value))
@@ -183,12 +171,14 @@ def _forward_chunk(problem, inputs, fit, begin, end):
     share = np.empty(positions * seen * problem.blocks * LANES, f32)
     factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
     first, second, zeros = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(TILE, f32)
+    votes = room(problem)
     for b in range(begin, end):
+        make_votes(problem, inputs, b, votes)
         _start(problem, share, factor)
-        _m_step(problem, inputs, fit, b, 0, share, factor, zeros, first, second)
+        _m_step(problem, inputs, fit, votes, b, 0, share, factor, zeros, first, second)
         for t in range(1, len(problem.scales)):
-            _e_step(problem, inputs, fit, b, t, share, factor, peak)
-            _m_step(problem, inputs, fit, b, t, share, factor, zeros, first, second)
+            _e_step(problem, inputs, fit, votes, b, t, share, factor, peak)
+            _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
 
 
 @njit(error_model="numpy")

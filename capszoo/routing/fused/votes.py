@@ -11,6 +11,7 @@ import collections
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from capszoo.routing.fused.lanes import LANES, fma, load, spread, spread_at, store, total
 
@@ -19,6 +20,8 @@ TILE = POSE * LANES
 # Images that a thread takes at once. Gradients of weights are summed by chunks, so that they do not depend on the
 # number of threads.
 CHUNK = 4
+# Votes of one image, in numbers, up to which reading them again is faster than making them again: 4 MiB.
+CACHED = 2**20
 ZERO = np.float32(0.0)
 
 # child [P, I]: number of a child in its image; matrix [I]: number of its transformation; addition [I, D];
@@ -32,53 +35,77 @@ Inputs = collections.namedtuple("Inputs", "poses activations weights beta_u beta
 Gradients = collections.namedtuple("Gradients", "poses activations weights beta_u beta_a")
 
 
-@njit(inline="always")
-def row_of(poses, m):
-    """A row of a pose, each entry in all lanes."""
-    return spread_at(poses, m), spread_at(poses, m + 1), spread_at(poses, m + 2), spread_at(poses, m + 3)
+@register_jitable
+def kept(problem):
+    """Whether the votes of a whole image stay in the cache, so that they are made once and not for every pass."""
+    return problem.child.size * problem.blocks * TILE <= CACHED
+
+
+@njit(error_model="numpy")
+def room(problem):
+    """A place for votes `[P, I, K, D, lanes]` if they are kept, else for those of one position."""
+    positions = problem.child.shape[0] if kept(problem) else 1
+    return np.empty(positions * problem.child.shape[1] * problem.blocks * TILE, np.float32)
+
+
+@njit(error_model="numpy")
+def make_votes(problem, inputs, b, votes):
+    """Makes the votes of image b, if they are kept."""
+    if kept(problem):
+        for p in range(problem.child.shape[0]):
+            _make(problem, inputs, b, p, votes, p * problem.child.shape[1] * problem.blocks * TILE)
+
+
+@njit(error_model="numpy")
+def votes_at(problem, inputs, b, p, votes):
+    """Where the votes for position p begin in `votes`; makes them, if they are not kept."""
+    if kept(problem):
+        return p * problem.child.shape[1] * problem.blocks * TILE
+    _make(problem, inputs, b, p, votes, 0)
+    return 0
+
+
+@njit(error_model="numpy")
+def _make(problem, inputs, b, p, votes, v):
+    poses, weights, addition, blocks = inputs.poses, inputs.weights, problem.addition, problem.blocks
+    for i in range(problem.child.shape[1]):
+        m, a = (b * problem.children + problem.child[p, i]) * POSE, i * POSE
+        for k in range(blocks):
+            w = (problem.matrix[i] * blocks + k) * TILE
+            for r in range(0, POSE, 4):
+                m0, m1 = spread_at(poses, m + r), spread_at(poses, m + r + 1)
+                m2, m3 = spread_at(poses, m + r + 2), spread_at(poses, m + r + 3)
+                for c in range(4):
+                    entry = fma(m0, load(weights, w + c * LANES), spread_at(addition, a + r + c))
+                    entry = fma(m1, load(weights, w + (4 + c) * LANES), entry)
+                    entry = fma(m2, load(weights, w + (8 + c) * LANES), entry)
+                    entry = fma(m3, load(weights, w + (12 + c) * LANES), entry)
+                    store(votes, v + (r + c) * LANES, entry)
+            v += TILE
 
 
 @njit(inline="always")
-def vote(row, start, weights, w):
-    """One entry of the votes for 16 types: `start` plus the row times the column at `w`."""
-    entry = fma(row[0], load(weights, w), start)
-    entry = fma(row[1], load(weights, w + 4 * LANES), entry)
-    entry = fma(row[2], load(weights, w + 8 * LANES), entry)
-    return fma(row[3], load(weights, w + 12 * LANES), entry)
-
-
-@njit(inline="always")
-def _add_moments(row, start, weights, w, coefficient, first, second):
-    deviation = vote(row, start, weights, w)
+def _add_moments(votes, v, centre, coefficient, first, second):
+    deviation = load(votes, v) - centre
     weighted = coefficient * deviation
     return first + weighted, fma(weighted, deviation, second)
 
 
 @njit(error_model="numpy")
-def moments(problem, inputs, b, p, k, coefficients, centre, s, first, second):
+def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
     """Sums over the children of position p: coefficient * (v - centre), and coefficient * (v - centre)^2."""
-    poses, weights, child, matrix, addition = (
-        inputs.poses,
-        inputs.weights,
-        problem.child,
-        problem.matrix,
-        problem.addition,
-    )
-    seen, blocks = child.shape[1], problem.blocks
+    seen, blocks = problem.child.shape[1], problem.blocks
     zero = spread(ZERO)
-    for r in range(4):
-        d = 4 * r * LANES
+    for d in range(0, TILE, 4 * LANES):
         c0, c1 = load(centre, s + d), load(centre, s + d + LANES)
         c2, c3 = load(centre, s + d + 2 * LANES), load(centre, s + d + 3 * LANES)
         f0, f1, f2, f3, g0, g1, g2, g3 = zero, zero, zero, zero, zero, zero, zero, zero
         for i in range(seen):
-            row = row_of(poses, (b * problem.children + child[p, i]) * POSE + 4 * r)
-            a, w = i * POSE + 4 * r, (matrix[i] * blocks + k) * TILE
-            h = load(coefficients, ((p * seen + i) * blocks + k) * LANES)
-            f0, g0 = _add_moments(row, spread_at(addition, a) - c0, weights, w, h, f0, g0)
-            f1, g1 = _add_moments(row, spread_at(addition, a + 1) - c1, weights, w + LANES, h, f1, g1)
-            f2, g2 = _add_moments(row, spread_at(addition, a + 2) - c2, weights, w + 2 * LANES, h, f2, g2)
-            f3, g3 = _add_moments(row, spread_at(addition, a + 3) - c3, weights, w + 3 * LANES, h, f3, g3)
+            at, h = v + (i * blocks + k) * TILE + d, load(coefficients, ((p * seen + i) * blocks + k) * LANES)
+            f0, g0 = _add_moments(votes, at, c0, h, f0, g0)
+            f1, g1 = _add_moments(votes, at + LANES, c1, h, f1, g1)
+            f2, g2 = _add_moments(votes, at + 2 * LANES, c2, h, f2, g2)
+            f3, g3 = _add_moments(votes, at + 3 * LANES, c3, h, f3, g3)
         store(first, d, f0)
         store(first, d + LANES, f1)
         store(first, d + 2 * LANES, f2)
