@@ -21,7 +21,7 @@ def peak_memory(request):
       request: `{"variant", "batch", "name", "recipe"}` for a training step of a recipe's network, as plain data, or
         `{"variant", "problem"}` for one of a routing alone, the fields of a `Problem`.
 
-    Errors: `RuntimeError` with the last lines of a process that failed.
+    Errors: `RuntimeError` with the last line of a process that failed.
     """
     if not RESET.exists():
         return None
@@ -33,8 +33,8 @@ def peak_memory(request):
         check=False,
     )
     if result.returncode != 0:
-        tail = "\n".join(result.stderr.strip().splitlines()[-6:])
-        raise RuntimeError(f"a process for its memory ended with status {result.returncode}. {tail}")
+        last = (result.stderr.strip().splitlines() or [""])[-1]
+        raise RuntimeError(f"a process for its memory ended with status {result.returncode}. {last}")
     return json.loads(result.stdout.splitlines()[-1])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.layers.matrix import POSE_SIDE, ConvCapsules, MatrixPrimaryCapsules, _RoutedCapsules
+from capszoo.routing import fused
 
 # Keeps the norm of a matrix away from zero, where it has no gradient (author's code).
 NORM_FLOOR = 1e-5
@@ -133,12 +134,8 @@ class NormalisedClassCapsules(_NormalisedVotes):
     def _connections(self):
         children = math.prod(self.kernel.shape[:3])
         addition = np.zeros((children, POSE_SIDE**2))
-        return (
-            np.arange(children)[None],
-            np.arange(children),
-            addition,
-            np.full((1, children), 1 / self.types),
-        )
+        uniform = np.full((1, children), 1.0 / self.types)
+        return fused.connections(np.arange(children)[None], np.arange(children), addition, uniform)
 
     def _parent_grid(self):
         return ()

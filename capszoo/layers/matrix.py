@@ -11,7 +11,6 @@ import numpy as np
 from keras import ops
 
 from capszoo.routing import fused
-from capszoo.routing.em import EMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 
 POSE_SIDE = 4
@@ -58,7 +57,7 @@ class _PosedCapsules(keras.layers.Layer):
 class _RoutedCapsules(_PosedCapsules):
     """A layer of `types` parents whose votes are reconciled by `routing`.
 
-    Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.fused`, by EM routing that
+    Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.fused`, by a routing that
     takes poses instead. A subclass says with `votes` and `_seen` how the graph comes by votes and activations, and
     with `_connections` and `_parent_grid` what the fused form needs to know of who sees whom.
     """
@@ -105,7 +104,6 @@ class _RoutedCapsules(_PosedCapsules):
         """Whether the fused form can compute what is asked for."""
         return (
             self.pose == "matrix"
-            and isinstance(self.routing, EMRouting)
             and self.routing.fusible
             and self.routing.compute_dtype == "float32"
             and (num_iterations is None or (isinstance(num_iterations, int) and num_iterations > 0))
@@ -113,19 +111,14 @@ class _RoutedCapsules(_PosedCapsules):
         )
 
     def _fused(self, capsules, num_iterations):
-        from capszoo.routing.fused.em import FusedEM
-
         poses, activations = capsules
-        count = num_iterations or self.routing.num_iterations
-        route = FusedEM(*self._connections(), self.routing.temperature(np.arange(count)), self.routing.mass_floor)
+        route = self.routing.fused(self._connections(), num_iterations or self.routing.num_iterations)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(
             ops.cast(ops.reshape(poses, (-1, children, POSE_SIDE**2)), "float32"),
             ops.cast(ops.reshape(activations, (-1, children)), "float32"),
             ops.cast(ops.reshape(self._matrices(), (-1, self.width, self.types, self.width)), "float32"),
-            self.routing.beta_u,
-            self.routing.beta_a,
         )
         # [B, P, types, ...] -> [B, *grid, types, ...]
         grid = self._parent_grid()
@@ -243,7 +236,8 @@ class ConvCapsules(_RoutedCapsules):
         child = (cells.reshape(-1, positions).T[..., None] * types + np.arange(types)).reshape(positions, -1)
         share = 1.0 / (np.maximum(self.neighbourhood.num_parents(), 1) * self.types)
         matrix = np.arange(child.shape[1])
-        return child, matrix, np.zeros((len(matrix), POSE_SIDE**2)), np.repeat(share.ravel(), types)[child]
+        addition = np.zeros((len(matrix), POSE_SIDE**2))
+        return fused.connections(child, matrix, addition, np.repeat(share.ravel(), types)[child])
 
     def _parent_grid(self):
         return self.neighbourhood.parent_grid
@@ -332,7 +326,8 @@ class SharedClassCapsules(_RoutedCapsules):
             rows = self._addition().reshape(positions, POSE_SIDE, POSE_SIDE).swapaxes(1, 2)
             addition = np.repeat(rows.reshape(positions, -1), types, axis=0)
         matrix = np.tile(np.arange(types), positions)
-        return np.arange(children)[None], matrix, addition, np.full((1, children), 1.0 / self.types)
+        uniform = np.full((1, children), 1.0 / self.types)
+        return fused.connections(np.arange(children)[None], matrix, addition, uniform)
 
     def _parent_grid(self):
         return ()

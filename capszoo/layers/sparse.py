@@ -141,14 +141,15 @@ class SparseMask(keras.layers.Layer):
 
     def _count(self, rank):
         """Takes a training batch into the state."""
+        # As tensors: a variable as an argument of `where` is more than JAX can trace.
+        boosts, average = ops.convert_to_tensor(self.boosts), ops.convert_to_tensor(self.frequencies)
         batches = self.batches + 1
         share = ops.mean(ops.cast(rank == 0, "float32"), axis=0)
-        average = self.decay * self.frequencies + (1 - self.decay) * share
-        average = ops.where(batches == 1, share, average)
+        average = ops.where(batches == 1, share, self.decay * average + (1 - self.decay) * share)
         least, most = self.frequency_bounds
-        boosts = ops.where(average < least, self.boosts + self.boost_step, self.boosts)
-        boosts = ops.where(average > most, ops.maximum(1.0, self.boosts - self.boost_step), boosts)
-        self.boosts.assign(ops.where(batches % self.boost_every == 0, boosts, self.boosts))
+        changed = ops.where(average < least, boosts + self.boost_step, boosts)
+        changed = ops.where(average > most, ops.maximum(1.0, boosts - self.boost_step), changed)
+        self.boosts.assign(ops.where(batches % self.boost_every == 0, changed, boosts))
         self.frequencies.assign(average)
         self.batches.assign(batches)
 

@@ -53,6 +53,23 @@ class Routing(keras.layers.Layer):
         """Parent poses and activations out of the last state."""
         raise NotImplementedError
 
+    @property
+    def fusible(self):
+        """Whether `fused` is there."""
+        return False
+
+    def fused(self, connections, count):
+        """The routing from poses to parents in one compiled step, see `capszoo.routing.fused`.
+
+        where:
+          connections: who sees whom, `capszoo.routing.fused.Connections`.
+          count: iterations.
+
+        Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]`
+        and activations `[B, P, O]`.
+        """
+        raise NotImplementedError
+
     def call(self, votes, activations=None, num_iterations=None, return_history=False):
         count = self.num_iterations if num_iterations is None else num_iterations
         static = isinstance(count, int)

@@ -206,8 +206,15 @@ class EMRouting(Routing):
 
     @property
     def fusible(self):
-        """Whether the gradient is known in closed form, for the graph and for `capszoo.routing.fused`."""
+        """Whether the gradient is known in closed form, for the graph and for the kernel."""
         return self.variant == "paper" and self.activation == "logistic"
+
+    def fused(self, connections, count):
+        """See `Routing.fused`."""
+        from capszoo.routing.fused.em import fused_em
+
+        route = fused_em(connections, self.temperature(np.arange(count)), self.mass_floor)
+        return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
 
     def _log_activations(self, logits):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)

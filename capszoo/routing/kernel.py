@@ -77,6 +77,22 @@ class KernelRouting(_ConsensusRouting):
             noise = keras.initializers.TruncatedNormal(stddev=0.1)
             self.frequencies = self.add_weight(name="frequencies", shape=shape, initializer=noise)
 
+    @property
+    def fusible(self):
+        return self.kernel == "gaussian"
+
+    def fused(self, connections, count):
+        """See `Routing.fused`."""
+        from capszoo.routing.fused.kernel import fused_kernel
+
+        route = fused_kernel(connections, count)
+        alpha, beta, theta3 = (ops.exp(weight) for weight in (self.log_alpha, self.log_beta, self.log_theta3))
+        types = alpha, beta, self.theta1, self.theta2, theta3
+        mixture = ops.softmax(self.mixing), ops.exp(-2.0 * self.log_scales)
+        return lambda poses, activations, matrices: route(
+            poses, ops.log(activations + ACTIVATION_FLOOR), matrices, types, *mixture
+        )
+
     def finish(self, state, votes, activations):
         # [O] -> [O, 1] beside [O, N]
         theta1, theta2, log_theta3 = (

@@ -275,7 +275,10 @@ def test_the_inverse_temperature_follows_the_authors_schedule():
         layer.beta_u.assign(np.zeros(PARENTS))
         layer.beta_a.assign(np.ones(PARENTS))
         logits = layer._logits(
-            np.ones((PARENTS, 1), "float32"), np.ones((PARENTS, DEPTH, 1), "float32"), layer.betas(), iteration
+            np.ones((PARENTS, 1), "float32"),
+            np.ones((PARENTS, DEPTH, 1), "float32"),
+            layer.betas(),
+            iteration,
         )
         np.testing.assert_allclose(logits, expected, rtol=1e-5)
 

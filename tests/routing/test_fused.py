@@ -1,4 +1,4 @@
-"""EM routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
+"""Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
 
 import keras
 import numba
@@ -8,8 +8,8 @@ import tensorflow as tf
 from oracles import em_routing as oracle
 
 from capszoo import models
-from capszoo.layers import ConvCapsules, NormalisedClassCapsules, SharedClassCapsules
-from capszoo.routing import EMRouting, fused
+from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
+from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, fused
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 from capszoo.routing.fused import lanes
 from capszoo.routing.fused.votes import CHUNK
@@ -52,12 +52,25 @@ def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
     )
 
 
+def similar(layer):
+    """`layer(routing)` with similarity-learning routing, which has no temperature."""
+
+    def create(types=3, count=3, final_lambda=None, dtype="float32"):
+        return layer(types, KernelRouting(4, num_iterations=count, dtype=dtype), dtype=dtype)
+
+    return create
+
+
 KINDS = {
     "conv, stride 1": convolutional,
     "conv, stride 2": lambda **options: convolutional(strides=2, **options),
     "conv, 20 types": lambda **options: convolutional(types=20, **options),
     "classes": shared_class,
     "normalised classes": normalised_class,
+    "similarity, conv": similar(
+        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
+    ),
+    "similarity, classes": similar(NormalisedClassCapsules),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -99,7 +112,7 @@ def assert_as_good_as_the_graph(single, double, inputs):
     """Where float32 itself is not enough, it is not enough for either."""
     exact = differentiated(double, inputs, False)
     forms = differentiated(single, inputs, True), differentiated(single, inputs, False)
-    names = ["poses", "activations", "d poses", "d activations", "d kernel", "d beta_u", "d beta_a"]
+    names = ["poses", "activations", "d poses", "d activations", *(w.path for w in single.trainable_weights)]
     for name, kernel, graph, expected in zip(names, *forms, exact, strict=True):
         # In the norm, since single entries of a gradient may cancel.
         scale = np.linalg.norm(expected) + 1e-6
@@ -115,7 +128,7 @@ def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
-@pytest.mark.parametrize("kind", ["conv, stride 2", "classes"])
+@pytest.mark.parametrize("kind", ["conv, stride 2", "classes", "similarity, conv"])
 def test_in_hard_places_it_is_as_good_as_the_graph(kind, place):
     inputs = capsules(place)
     assert_as_good_as_the_graph(*twins(kind, inputs, final_lambda=0.01), inputs)
@@ -235,12 +248,18 @@ def test_predictions_by_the_kernel_and_by_xla_agree():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"variant": "official"}, {"activation": "mixing"}, {"dtype": "float64"}],
-    ids=str,
+    "routing",
+    [
+        EMRouting(2, variant="official"),
+        EMRouting(2, activation="mixing"),
+        EMRouting(2, dtype="float64"),
+        KernelRouting(2, kernel="spectral"),
+        LSTMRouting(2),
+    ],
+    ids=["official", "mixing", "double", "spectral", "lstm"],
 )
-def test_what_the_kernel_does_not_know_is_routed_by_the_graph(options):
-    layer = ConvCapsules(2, 3, 1, EMRouting(2, **options))
+def test_what_no_kernel_knows_is_routed_by_the_graph(routing):
+    layer = ConvCapsules(2, 3, 1, routing)
     inputs = [tf.constant(part.astype("float32")) for part in capsules("benign")]
     with fused.host_calls(True):
         assert not calls_the_host(traced(lambda *parts: layer(parts), *inputs))

@@ -9,13 +9,19 @@ and of these only on the TensorFlow backend, with Numba installed, without a GPU
 Everywhere else the graph form computes the same.
 """
 
+import collections
 import contextlib
 import contextvars
 import functools
 import importlib.util
 
 import keras
+import numpy as np
 
+# Who sees whom: child [P, I], which of an image's C children the parents at each of P positions see; matrix [I], which
+# of the transformations each of them uses; addition [I * 16], added to its votes; uniform [P, I], its coefficient
+# before it has heard of its parents.
+Connections = collections.namedtuple("Connections", "child matrix addition uniform")
 _ALLOWED = contextvars.ContextVar("capszoo_host_calls", default=None)
 
 
@@ -39,6 +45,16 @@ def enabled():
     if allowed is None:
         allowed = tf.executing_eagerly()
     return allowed and not tf.distribute.has_strategy()
+
+
+def connections(child, matrix, addition, uniform):
+    """`Connections` as kernels take them."""
+    return Connections(
+        np.ascontiguousarray(child, "int64"),
+        np.ascontiguousarray(matrix, "int64"),
+        np.ascontiguousarray(addition, "float32").ravel(),
+        np.ascontiguousarray(uniform, "float32"),
+    )
 
 
 @functools.cache

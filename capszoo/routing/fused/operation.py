@@ -1,0 +1,56 @@
+"""Kernels as differentiable operations of TensorFlow, and tensors in the order of their lanes."""
+
+import tensorflow as tf
+
+from capszoo.routing.fused.lanes import LANES
+from capszoo.routing.fused.votes import POSE
+
+
+def operation(forward, backward, saved=0):
+    """`run(*inputs) -> (mean, logits)`, whose gradient is `backward`.
+
+    where:
+      forward: `(*inputs) -> (mean, logits, *kept)`, arrays; `saved` says how many are kept for the way back.
+      backward: `(d_mean, d_logits, inputs, kept)` -> gradients of the inputs; those of what all images share by chunks
+        of images, which are added up here.
+    """
+
+    def way_back(d_mean, d_logits, *arrays):
+        inputs, kept = arrays[: len(arrays) - saved], arrays[len(arrays) - saved :]
+        gradients = backward(d_mean.ravel(), d_logits.ravel(), inputs, kept)
+        pairs = zip(gradients, inputs, strict=True)
+        return [gradient.reshape(-1, *array.shape).sum(axis=0) for gradient, array in pairs]
+
+    @tf.custom_gradient
+    def run(*inputs):
+        mean, logits, *kept = tf.numpy_function(forward, inputs, [tf.float32] * (2 + saved))
+
+        def gradient(d_mean, d_logits):
+            arguments = [d_mean, d_logits, *inputs, *kept]
+            found = tf.numpy_function(way_back, arguments, [tf.float32] * len(inputs))
+            for value, like in zip(found, inputs, strict=True):
+                value.set_shape(like.shape)
+            return found
+
+        return (mean, logits), gradient
+
+    return run
+
+
+def padded(values):
+    """Values `[..., O]`, one per type of parent, with zeros up to whole blocks of lanes."""
+    return tf.pad(values, [(0, 0)] * (len(values.shape) - 1) + [(0, -values.shape[-1] % LANES)])
+
+
+def matrices_to_lanes(matrices):
+    """Transformations `[matrices, 4, O, 4]` -> `[matrices, K, 16, lanes]`."""
+    matrices = padded(tf.transpose(matrices, (0, 1, 3, 2)))
+    return tf.transpose(tf.reshape(matrices, (-1, POSE, matrices.shape[-1] // LANES, LANES)), (0, 2, 1, 3))
+
+
+def from_lanes(mean, logits, positions, types):
+    """Flat means `[B, P, K, 16, lanes]` and logits -> poses `[B, P, O, 16]` and activations `[B, P, O]`."""
+    blocks = -(-types // LANES)
+    mean = tf.transpose(tf.reshape(mean, (-1, positions, blocks, POSE, LANES)), (0, 1, 2, 4, 3))
+    mean = tf.reshape(mean, (-1, positions, blocks * LANES, POSE))[:, :, :types]
+    return mean, tf.sigmoid(tf.reshape(logits, (-1, positions, blocks * LANES))[:, :, :types])
