@@ -284,14 +284,17 @@ def predict(
     data = net.preset.recipe.data
     batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
     outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
+    # A network trained without labels has capsules that stand for no class.
+    latent = [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
+    names = data.class_names if net.preset.recipe.model.head else latent
     for path, scores in zip(images, outputs["scores"], strict=True):
         best = np.argsort(-scores)[:3]
-        typer.echo(f"{path.name}: " + "  ".join(f"{data.class_names[k]} {scores[k]:.3f}" for k in best))
+        typer.echo(f"{path.name}: " + "  ".join(f"{names[k]} {scores[k]:.3f}" for k in best))
     if out:
         from capszoo.visualize import draw_predictions
 
         figure = draw_predictions(
-            batch, outputs["scores"], data.class_names, reconstructions=outputs.get("reconstruction")
+            batch, outputs["scores"], names, reconstructions=outputs.get("reconstruction")
         )
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out)

@@ -123,9 +123,14 @@ def draw(rows, search):
 
 def _places(axes, space):
     """Prepares the x axis for a space; returns where a value lies on it."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     if space.choice is None:
         if (space.int or space.float).log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
         return lambda value: value
     texts = [_text(value) for value in json.loads(json.dumps(space.choice))]
     turned = sum(map(len, texts)) > 30

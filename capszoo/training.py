@@ -3,8 +3,8 @@
 The folder of a run holds
   recipe.yaml              every value the run was started with,
   checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
-  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it; the
-                           last ones where the data have no validation split,
+  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it;
+                           the last ones where the data have no validation split,
   log.jsonl                one line per checkpoint and per epoch,
   tensorboard/             the same numbers for TensorBoard.
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import keras
 import keras_tuner
+import numpy as np
 import yaml
 
 from capszoo import leaderboard
@@ -73,6 +74,8 @@ def _claim(recipe, directory):
     """Writes recipe and search into the folder, or finds the same there; more trials may be asked for."""
     if recipe.search is None:
         raise ConfigError(f"{recipe.name}: the recipe has no section 'search', so there is nothing to tune.")
+    if not recipe.data.validates:
+        raise ConfigError(f"{recipe.name}: the search needs a validation split. Received data without one.")
     path = directory / "search.yaml"
     if path.exists():
         before = parse_recipe(recipe.name, read_yaml(path))
@@ -226,8 +229,8 @@ def _oracle(search):
         "hyperparameters": _to_tuner(search.space),
         "allow_new_entries": False,
         "tune_new_entries": False,
-        # Zero would be taken for no seed at all.
-        "seed": search.seed + 1,
+        # Keras Tuner counts on from its seed, so that of 2 would propose what that of 1 does; zero is none to it.
+        "seed": int(np.random.SeedSequence(search.seed).generate_state(1)[0] | 1),
     }
     if search.oracle == "hyperband":
         kind = keras_tuner.oracles.HyperbandOracle

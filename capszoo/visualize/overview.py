@@ -8,6 +8,7 @@ from capszoo.visualize.decoding import (
     reconstructions,
 )
 from capszoo.visualize.routing import coefficients, draw_coefficients
+from capszoo.visualize.sparsity import capsule_reconstructions, draw_capsule_reconstructions
 from capszoo.visualize.votes import draw_vote_distances, vote_distances
 
 
@@ -15,6 +16,7 @@ def overview(model, images, class_names=None):
     """Yields `(name, figure)` of every drawing that the model's layers allow.
 
         reconstructions, perturbations            with a decoder; the latter of the first image
+        capsule_reconstructions                   of the first image, with latent capsules
         activations_<layer>                       of every grid of capsules
         coefficients_<layer>, votes_<layer>       of every routing; votes of the first image
 
@@ -25,8 +27,13 @@ def overview(model, images, class_names=None):
     Errors: `ValueError` for images of another shape than the model's, and for a model without capsules on a grid.
     """
     if any(layer.name == "decoder" for layer in model.layers):
-        yield "reconstructions", draw_reconstructions(images, reconstructions(model, images))
+        decoded = reconstructions(model, images)
+        yield "reconstructions", draw_reconstructions(images, decoded)
         yield "perturbations", draw_perturbations(perturbations(model, images[:1]))
+    if any(layer.name == "sparse_mask" for layer in model.layers):
+        alone, without = capsule_reconstructions(model, images[:1])
+        figure = draw_capsule_reconstructions(images[0], decoded[0], alone[0], without[0])
+        yield "capsule_reconstructions", figure
     for layer, maps in activation_maps(model, images).items():
         yield f"activations_{layer}", draw_activation_maps(maps)
     for layer in model.layers:

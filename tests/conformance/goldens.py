@@ -294,15 +294,6 @@ LAYERS = [
         weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
     ),
     LayerGolden(
-        "latent_code",
-        lambda **keywords: layers.LatentCapsules(
-            4, 5, routing.DynamicRouting(name="routing"), "code", **keywords
-        ),
-        inputs=((2, 3, 2, 6),),
-        output=((4, 5), (4,)),
-        weights={"kernel": (12, 6, 4, 5), "routing/bias": (4, 5)},
-    ),
-    LayerGolden(
         "sparse_mask",
         layers.SparseMask,
         inputs=((5,),),

@@ -1,5 +1,8 @@
 """Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
 
+import os
+from types import SimpleNamespace
+
 import keras
 import numba
 import numpy as np
@@ -11,7 +14,7 @@ from capszoo import models
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, fused
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
-from capszoo.routing.fused import lanes
+from capszoo.routing.fused import lanes, operation
 from capszoo.routing.fused.votes import CHUNK
 
 SIDE = 4
@@ -173,6 +176,27 @@ def test_gradients_do_not_depend_on_the_number_of_threads():
         numba.set_num_threads(threads)
     for one, other in zip(alone, differentiated(layer, inputs, True), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
+    class Kernel:
+        stats = SimpleNamespace(cache_path=tmp_path)
+        py_func = SimpleNamespace(__module__="capszoo.routing.fused.em_forward", __name__="forward")
+
+    names = [
+        "em_forward.forward-240.py311.nbi",
+        "em_forward.forward-240.py311.1.nbc",
+        "votes.py",
+        "other.nbi",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    operation.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    for name in names:
+        os.utime(tmp_path / name, (0, 0))
+    operation.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
 
 
 def test_a_vote_that_is_no_number_is_not_hidden():

@@ -1,0 +1,114 @@
+"""Runs of a network without labels: validated by reconstruction, resumed with its mask's state, published, loaded."""
+
+import numpy as np
+import pytest
+import yaml
+from tiny import write_mnist
+
+from capszoo import presets, recipes
+from capszoo.data.pipeline import evaluation_batches
+from capszoo.presets import get_preset, load
+from capszoo.publishing import publish
+from capszoo.recipes import parse_recipe
+from capszoo.scoring import squared_errors
+from capszoo.training import check_health, load_best, read_log, train
+from capszoo.weight_files import read_arrays
+
+MAPPING = {
+    "model": {"name": "sparse", "channels": 6, "primary_types": 2, "latent_capsules": 6, "latent_dim": 4},
+    "data": {"name": "mnist", "validation": 50},
+    "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "gradient_clip": None},
+    "card": {"title": "tiny", "routing": "dynamic", "protocols": {"svm": 0.01}},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def data(tmp_path_factory):
+    """The tiny MNIST is the only one there is."""
+    root = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
+        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
+        patch.setenv("HOME", str(root / "home"))
+        yield root
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return parse_recipe("tiny_sparse", MAPPING)
+
+
+@pytest.fixture(scope="module")
+def finished(recipe, data):
+    """The folder of an uninterrupted run."""
+    train(recipe, data / "run")
+    return data / "run"
+
+
+def test_squared_errors_are_those_of_the_reconstructions(recipe, finished):
+    model, _ = load_best(recipe, finished)
+    split = recipe.data.open("test")
+    images = np.concatenate([batch["images"] for batch in evaluation_batches(split, 40)])
+    reconstruction = np.asarray(model(images)["reconstruction"])
+    errors, of_black = squared_errors(model, split, batch_size=30)
+    np.testing.assert_allclose(errors, ((images - reconstruction) ** 2).sum(axis=(1, 2, 3)), rtol=1e-4)
+    np.testing.assert_allclose(of_black, (images**2).sum(axis=(1, 2, 3)), rtol=1e-5)
+
+
+def test_the_validation_error_is_the_share_of_the_squared_sum_that_reconstructions_miss(recipe, finished):
+    epochs = [record for record in read_log(finished) if "epoch" in record]
+    model, best = load_best(recipe, finished)
+    errors, of_black = squared_errors(model, recipe.data.open("validation"))
+    assert best["error"] == min(record["validation_error"] for record in epochs)
+    np.testing.assert_allclose(best["error"], errors.sum() / of_black.sum(), rtol=1e-5)
+    assert epochs[1]["validation_error"] < epochs[0]["validation_error"]
+
+
+def test_an_interrupted_run_ends_with_the_same_state_and_weights(recipe, finished, tmp_path):
+    class Killed(BaseException):
+        pass
+
+    class Reporter:
+        def begin(self, *_): ...
+
+        def epoch(self, _): ...
+
+        def step(self, _):
+            self.steps = getattr(self, "steps", 0) + 1
+            if self.steps == 6:
+                raise Killed
+
+    with pytest.raises(Killed):
+        train(recipe, tmp_path, Reporter())
+    train(recipe, tmp_path)
+    arrays, expected = (read_arrays(folder / "checkpoint.safetensors")[0] for folder in (tmp_path, finished))
+    assert expected["model/sparse_mask/batches"] == 20
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["sparse", "dense"])
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_fresh_network_is_healthy(name):
+    recipe = parse_recipe("fresh", {**MAPPING, "model": {**MAPPING["model"], "name": name, "channels": 32}})
+    images = recipe.data.open("train").batch(np.arange(25), None)["images"]
+    report = check_health(recipe, recipe.build(), images)
+    assert ("sparse_mask" in report) == (name == "sparse")
+
+
+def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "tiny_sparse.yaml").write_text(yaml.safe_dump(MAPPING), encoding="utf-8")
+    monkeypatch.setattr(recipes, "folder", lambda: tmp_path / "configs")
+    monkeypatch.setattr(presets, "weights_folder", lambda: tmp_path / "weights")
+    monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
+    card = publish(recipe, finished, tmp_path / "weights")
+    assert [metric.metric for metric in card.metrics] == ["SVM test error"]
+    assert card.metrics[0].paper == 0.01
+    assert get_preset("tiny_sparse").card == card
+    model = load("tiny_sparse")
+    best, _ = read_arrays(finished / "best.safetensors")
+    for name in ("boosts", "frequencies", "batches"):
+        value = np.asarray(getattr(model.get_layer("sparse_mask"), name))
+        np.testing.assert_allclose(value, best[f"sparse_mask/{name}"], rtol=1e-3, err_msg=name)
