@@ -13,9 +13,8 @@ from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
 
-# Table 2, for conv_capsules1, conv_capsules2 and class_capsules: hidden layers of the two networks of LSTM routing.
-COMPATIBILITY = ((), (32, 32), (64, 64))
-ACTIVATION = ((), (64, 64), (124, 124))
+# Hidden layers of a network in each of the three routings.
+Hidden = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +102,7 @@ class KernelCapsNet(_ConsensusNet):
       loss: "cross_entropy" (of the activations' logits), "spread" or "margin".
       components: Gaussians in the kernels of the three routings (Q).
       kernel: "gaussian" (equation 15) or "spectral" (author's code), see `KernelRouting`.
+      alpha, beta, scales: initial values, see `KernelRouting`.
 
     Trainable parameters for 32x32x1 and 5 classes: 86,408 + 221; 128 statistics of the normalisation beside them.
     Source: Faria 2019, Table 1, sections 4.1 and 5; what `KernelRouting` takes from the author's code.
@@ -113,11 +113,22 @@ class KernelCapsNet(_ConsensusNet):
 
     components: tuple[int, int, int] = (4, 4, 10)
     kernel: typing.Literal["gaussian", "spectral"] = "gaussian"
+    alpha: float = 1.0
+    beta: float = 1.0
+    scales: tuple[float, float] = (1 / 32, 1.0)
 
     routing: typing.ClassVar[str] = "kernel"
 
     def _routing(self, number):
-        return KernelRouting(self.components[number], self.kernel, self.num_iterations, name="routing")
+        return KernelRouting(
+            self.components[number],
+            self.kernel,
+            self.num_iterations,
+            self.alpha,
+            self.beta,
+            self.scales,
+            name="routing",
+        )
 
 
 @section("model", "lstm")
@@ -126,14 +137,15 @@ class LSTMCapsNet(_ConsensusNet):
     """The network of Table 1 with connectionist routing: an LSTM cell listens to each pair of child and parent.
 
     Layers and outputs: conv1, norm1, primary_capsules, conv_capsules1, conv_capsules2, class_capsules; `scores
-    [B, classes]`, in [0, 1], and `poses [B, classes, 4, 4]`. The networks of the routings have the hidden layers of
-    Table 2.
+    [B, classes]`, in [0, 1], and `poses [B, classes, 4, 4]`.
 
     where:
       num_iterations: updates of the coefficients in every routing, after the uniform ones.
       poses: of the primary capsules: "paper", affine in the features; "code", behind a ReLU and of norm one.
       loss: "cross_entropy" (of the activations' logits), "spread" or "margin".
       units: of the LSTM cells.
+      compatibility, activation: hidden layers of the networks that make coefficients and activations, for
+        conv_capsules1, conv_capsules2 and class_capsules; those of Table 2.
       state_roles: "paper" or "code", which state makes coefficients and which activations, see `LSTMRouting`.
 
     Trainable parameters for 32x32x1 and 5 classes: 86,408 + 39,818; 128 statistics of the normalisation beside them.
@@ -143,6 +155,8 @@ class LSTMCapsNet(_ConsensusNet):
     """
 
     units: int = 16
+    compatibility: Hidden = ((), (32, 32), (64, 64))
+    activation: Hidden = ((), (64, 64), (124, 124))
     state_roles: typing.Literal["paper", "code"] = "paper"
 
     routing: typing.ClassVar[str] = "lstm"
@@ -150,8 +164,8 @@ class LSTMCapsNet(_ConsensusNet):
     def _routing(self, number):
         return LSTMRouting(
             self.units,
-            COMPATIBILITY[number],
-            ACTIVATION[number],
+            self.compatibility[number],
+            self.activation[number],
             self.state_roles,
             self.num_iterations,
             name="routing",

@@ -157,4 +157,6 @@ class MatrixCapsNet:
             return {"images": batch["images"]}, {"scores": targets}
 
         inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
-        return Objective(CapsuleNetwork(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange)
+        return Objective(
+            CapsuleNetwork(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange
+        )

@@ -11,9 +11,7 @@ from capszoo.routing.consensus import _ConsensusRouting
 # Keeps the logarithm of a child's activation finite.
 ACTIVATION_FLOOR = 1e-6
 # With these a fresh parent's activation depends on its votes: from about 0.1 without agreement to 0.9 with full.
-INITIAL = {"log_alpha": 0.0, "log_beta": 0.0, "theta1": 4.0, "theta2": -2.0, "log_theta3": 0.0}
-# Range of the first scales. Poses are means, and shrink from layer to layer.
-SMALLEST_SCALE, LARGEST_SCALE = 1 / 32, 1.0
+INITIAL = {"theta1": 4.0, "theta2": -2.0, "log_theta3": 0.0}
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -38,11 +36,14 @@ class KernelRouting(_ConsensusRouting):
         their logarithms are learned: weights `log_alpha`, `log_beta`, `log_theta3`.
       w_q = softmax(`mixing[Q]`), sigma_q = exp(`log_scales[Q]`): the `components` (Q) Gaussians of this layer.
       num_iterations: updates of the coefficients after the uniform ones.
+      initial values, all positive: `alpha`, `beta`, and `scales`, the smallest and the largest sigma_q. Poses are means
+        and shrink from layer to layer; scales from 1/32 to 1 suit all of them.
       kernel: "gaussian" as above, or "spectral", a mixture over frequencies in every dimension of the pose,
         k(mu, V) = sum_q w_q * sum_d exp(-2 pi^2 r_d^2 nu_qd) * cos(2 pi r_d m_qd), r = mu - V, where
         nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree.
 
-    Errors: `ValueError` for another kernel, for components below one, and see `Routing`.
+    Errors: `ValueError` for another kernel, for components below one, for initial values that are not positive, and
+    see `Routing`.
     Source: Faria 2019, section 4.1. Equation 13 and the spectral mixture are from the author's code, since the
     paper's symbols are lost in print.
     Differs from the author's code: a_i is floored by 1e-6, not raised by 0.1; similarities in equation 13 are those
@@ -50,25 +51,39 @@ class KernelRouting(_ConsensusRouting):
     coefficients nearly equal and its theta1 of about 0.1 all activations; and Gaussians of equal scale never part.
     """
 
-    def __init__(self, components=4, kernel="gaussian", num_iterations=3, **kwargs):
+    def __init__(
+        self,
+        components=4,
+        kernel="gaussian",
+        num_iterations=3,
+        alpha=1.0,
+        beta=1.0,
+        scales=(1 / 32, 1.0),
+        **kwargs,
+    ):
         super().__init__(num_iterations=num_iterations, **kwargs)
         if kernel not in ("gaussian", "spectral"):
             raise ValueError(f"kernel must be 'gaussian' or 'spectral'. Received: {kernel!r}")
         if components < 1:
             raise ValueError(f"components must be at least 1. Received: {components!r}")
+        if min(alpha, beta, *scales) <= 0:
+            received = f"{alpha}, {beta}, {tuple(scales)}"
+            raise ValueError(f"alpha, beta and both scales must be positive. Received: {received}")
         self.components = components
         self.kernel = kernel
+        self.alpha, self.beta, self.scales = alpha, beta, tuple(scales)
 
     def build(self, votes_shape):
         super().build(votes_shape)
         parents, dimensions = votes_shape[-2:]
-        for name, value in INITIAL.items():
+        initial = {"log_alpha": math.log(self.alpha), "log_beta": math.log(self.beta), **INITIAL}
+        for name, value in initial.items():
             initializer = keras.initializers.Constant(value)
             setattr(self, name, self.add_weight(name=name, shape=(parents,), initializer=initializer))
         self.mixing = self.add_weight(name="mixing", shape=(self.components,), initializer="ones")
         if self.kernel == "gaussian":
             self.log_scales = self.add_weight(
-                name="log_scales", shape=(self.components,), initializer=_spread_scales
+                name="log_scales", shape=(self.components,), initializer=self._spread_scales
             )
         else:
             shape = (self.components, dimensions)
@@ -129,15 +144,20 @@ class KernelRouting(_ConsensusRouting):
         return ops.sum(envelope * ops.cos(2.0 * math.pi * frequencies * difference), axis=2)
 
     def get_config(self):
-        return {**super().get_config(), "components": self.components, "kernel": self.kernel}
+        return {
+            **super().get_config(),
+            "components": self.components,
+            "kernel": self.kernel,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "scales": self.scales,
+        }
+
+    def _spread_scales(self, shape, dtype=None):
+        """Logarithms of evenly spaced ratios from the smallest to the largest scale."""
+        return ops.convert_to_tensor(np.log(np.geomspace(*self.scales, shape[0])), dtype=dtype)
 
 
 def _log(activations):
     """log(a_i) `[I, 1, N]` of activations `[I, N]`."""
     return ops.log(ops.expand_dims(activations, 1) + ACTIVATION_FLOOR)
-
-
-def _spread_scales(shape, dtype=None):
-    """Logarithms of evenly spaced ratios from the smallest to the largest scale."""
-    scales = np.geomspace(SMALLEST_SCALE, LARGEST_SCALE, shape[0])
-    return ops.convert_to_tensor(np.log(scales), dtype=dtype)
