@@ -13,7 +13,7 @@ run: $(VENV)/ready
 	$(BIN)/capszoo export dynamic_mnist --out $(OUT)/models
 
 test: $(VENV)/ready lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ import time
 import warnings
 from pathlib import Path
 
+import filelock
 import keras
 import numpy as np
 import yaml
@@ -81,11 +82,28 @@ def train(recipe, directory, reporter=None, pause_after=None):
     `reporter` has `begin(recipe, step, total)`, `step(logs)` and `epoch(record)`; see `capszoo.cli`.
     `pause_after` ends the call after so many epochs of the run; a later call goes on from there.
     Returns the record of the last epoch, a dict.
-    Errors: `ConfigError` if the folder holds a run of another recipe; `TrainingDiverged` for a loss that is not
-    finite, with the last good weights kept.
+    Errors: `ConfigError` if the folder holds a run of another recipe, or another process trains there;
+    `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
     """
-    run = _Run(recipe, Path(directory), reporter)
-    return run.finish(pause_after)
+    with _alone_in(Path(directory)):
+        return _Run(recipe, Path(directory), reporter).finish(pause_after)
+
+
+@contextlib.contextmanager
+def _alone_in(directory):
+    """Two processes in one folder would write each other's checkpoints. The lock ends with its process."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ConfigError(
+            f"another process is training in {directory}. Wait, or give another folder."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_health(recipe, model, images):
@@ -156,7 +174,6 @@ class _Run:
 
     def _claim(self):
         """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "recipe.yaml"
         mapping = self.recipe.to_mapping()
         if path.exists() and self.checkpoint.exists():

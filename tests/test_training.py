@@ -224,7 +224,7 @@ def test_the_folder_holds_the_whole_recipe_defaults_included(finished, recipes):
 
 
 def test_nothing_temporary_is_left_in_the_folder(finished):
-    names = {path.name for path in finished.directory.iterdir()}
+    names = {path.name for path in finished.directory.iterdir()} - {".lock"}
     assert names == {"recipe.yaml", "checkpoint.safetensors", "best.safetensors", "log.jsonl", "tensorboard"}
 
 
@@ -460,6 +460,20 @@ def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_na
 
 
 # Interruptions
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(finished):
+    before = {path: path.read_bytes() for path in finished.directory.iterdir() if path.is_file()}
+    hold = "import filelock, sys, time; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True)"
+    hold += "; time.sleep(99)"
+    lock = finished.directory / ".lock"
+    with subprocess.Popen([sys.executable, "-c", hold, str(lock)], stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(ConfigError, match="another process is training in"):
+            train(finished.recipe, finished.directory)
+        other.kill()
+    assert all(path.read_bytes() == content for path, content in before.items())
+    train(finished.recipe, finished.directory)  # a dead process holds nothing
 
 
 def test_without_a_validation_split_the_last_weights_are_kept(small, tmp_path):

@@ -112,6 +112,23 @@ class LSTMRouting(_ConsensusRouting):
         logits = _perceptron(hidden if self.state_roles == "paper" else cell, network)
         return logits, hidden, cell
 
+    @property
+    def fusible(self):
+        return True
+
+    def fused(self, connections, count):
+        """See `Routing.fused`."""
+        from capszoo.routing.fused.lstm import fused_lstm
+
+        route = fused_lstm(connections, count, self.state_roles == "code")
+        cell = self.kernel, self.recurrent_kernel, self.bias
+        networks = [
+            [ops.convert_to_tensor(weight) for weight in network]
+            for network in (self.compatibility_weights, self.activation_weights)
+        ]
+        cell = [ops.convert_to_tensor(weight) for weight in cell]
+        return lambda poses, activations, matrices: route(poses, activations, matrices, cell, *networks)
+
     def finish(self, state, votes, activations):
         heard = state["cell" if self.state_roles == "paper" else "hidden"]
         combined = ops.sum(state["coefficients"] * heard, axis=1)

@@ -64,6 +64,15 @@ def similar(layer):
     return create
 
 
+def recurrent(layer, **routing):
+    """`layer(routing)` with connectionist routing, which has no temperature either."""
+
+    def create(types=3, count=3, final_lambda=None, dtype="float32"):
+        return layer(types, LSTMRouting(num_iterations=count, dtype=dtype, **routing), dtype=dtype)
+
+    return create
+
+
 KINDS = {
     "conv, stride 1": convolutional,
     "conv, stride 2": lambda **options: convolutional(strides=2, **options),
@@ -74,6 +83,17 @@ KINDS = {
         lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
     ),
     "similarity, classes": similar(NormalisedClassCapsules),
+    "recurrent, conv": recurrent(
+        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options), units=5
+    ),
+    "recurrent, classes": recurrent(
+        NormalisedClassCapsules, units=8, compatibility=(6,), activation=(7, 4), state_roles="code"
+    ),
+    "recurrent, 20 types": recurrent(
+        lambda types, *rest, **options: ConvCapsules(20, 3, 1, *rest, **options),
+        units=4,
+        compatibility=(8, 3),
+    ),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -224,6 +244,23 @@ def test_the_exponential_of_lanes_is_exact_to_single_precision():
     np.testing.assert_array_equal(y, 0)
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+def test_sigmoid_and_tanh_of_lanes_are_exact_saturate_and_hide_nothing(name):
+    function = getattr(lanes, name)
+
+    @numba.njit
+    def values(x, y):
+        for offset in range(0, len(x), lanes.LANES):
+            lanes.store(y, offset, function(lanes.load(x, offset)))
+
+    exact = {"sigmoid": lambda x: 0.5 + 0.5 * np.tanh(0.5 * x), "tanh": np.tanh}[name]
+    x = np.append(np.linspace(-30, 30, 16000), [-np.inf, -1e30, -200, 200, 1e30, np.inf, 0, np.nan] * 2)
+    x = x.astype("float32")
+    y = np.empty_like(x)
+    values(x, y)
+    np.testing.assert_allclose(y, exact(x.astype("float64")), rtol=0, atol=1.5e-7)
+
+
 # Where it is used
 
 
@@ -278,9 +315,9 @@ def test_predictions_by_the_kernel_and_by_xla_agree():
         EMRouting(2, activation="mixing"),
         EMRouting(2, dtype="float64"),
         KernelRouting(2, kernel="spectral"),
-        LSTMRouting(2),
+        LSTMRouting(2, dtype="float64"),
     ],
-    ids=["official", "mixing", "double", "spectral", "lstm"],
+    ids=["official", "mixing", "double", "spectral", "lstm in double"],
 )
 def test_what_no_kernel_knows_is_routed_by_the_graph(routing):
     layer = ConvCapsules(2, 3, 1, routing)

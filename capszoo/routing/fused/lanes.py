@@ -168,6 +168,17 @@ def _zero_below(typing_context, x, value):
     return lanes(lanes, lanes), generate
 
 
+@intrinsic
+def zero_unless_positive(typing_context, x, value):
+    """Zero where x <= 0, else `value`."""
+
+    def generate(context, builder, signature, arguments):
+        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        return builder.select(builder.fcmp_ordered("<=", arguments[0], zero), zero, arguments[1])
+
+    return lanes(lanes, lanes), generate
+
+
 def _define(function, instruction):
     """Makes Python's operator `function` work on lanes."""
 
@@ -210,3 +221,16 @@ def exp(x):
     p = fma(p, r, spread(_C1))
     p = fma(p, r, spread(_C0))
     return _zero_below(x, (fma(p * r, r, r) + spread(np.float32(1.0))) * _two_to(whole))
+
+
+@njit(inline="always")
+def sigmoid(x):
+    """1 / (1 + exp(-x)), to 2e-7 of itself above -80; below it stays as it is there."""
+    one = spread(np.float32(1.0))
+    return one / (one + exp(spread(np.float32(0.0)) - maximum(x, spread(np.float32(-80.0)))))
+
+
+@njit(inline="always")
+def tanh(x):
+    """tanh(x), to 2e-7."""
+    return fma(spread(np.float32(2.0)), sigmoid(x + x), spread(np.float32(-1.0)))
