@@ -464,7 +464,9 @@ def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_na
 
 def test_a_folder_in_which_another_process_trains_is_left_alone(finished):
     before = {path: path.read_bytes() for path in finished.directory.iterdir() if path.is_file()}
-    hold = "import filelock, sys, time; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True)"
+    hold = (
+        "import filelock, sys, time; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True)"
+    )
     hold += "; time.sleep(99)"
     lock = finished.directory / ".lock"
     with subprocess.Popen([sys.executable, "-c", hold, str(lock)], stdout=subprocess.PIPE) as other:
