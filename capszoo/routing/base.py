@@ -41,6 +41,10 @@ class Routing(keras.layers.Layer):
         self.num_iterations = num_iterations
         self._procedure = None
 
+    def add_weight(self, *arguments, **keywords):
+        """As in Keras; but nobody who reads a weight, a layer of half precision neither, gets it rounded."""
+        return super().add_weight(*arguments, autocast=False, **keywords)
+
     def start(self, votes, activations):
         """The state of iteration 0."""
         raise NotImplementedError

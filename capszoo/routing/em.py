@@ -105,10 +105,7 @@ class EMRouting(Routing):
         if self.activation == "logistic":
             for name, value in self.initial_betas.items():
                 initializer = keras.initializers.Constant(value)
-                # Never rounded to half precision, whoever reads it.
-                weight = self.add_weight(
-                    name=name, shape=(votes_shape[-2],), initializer=initializer, autocast=False
-                )
+                weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
                 setattr(self, name, weight)
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
