@@ -25,6 +25,9 @@ class Watched:
     def __getattr__(self, name):
         return getattr(self.model, name)
 
+    def __call__(self, *arguments, **keywords):
+        return self.model(*arguments, **keywords)
+
     def predict_on_batch(self, images):
         self.shown.append(np.array(images))
         return self.model.predict_on_batch(images)

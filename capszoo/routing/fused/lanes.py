@@ -137,6 +137,16 @@ def maximum(typing_context, a, b):
 
 
 @intrinsic
+def minimum(typing_context, a, b):
+    """The smaller one, lane by lane; a where they cannot be compared."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.select(builder.fcmp_unordered("<", *arguments), *arguments)
+
+    return lanes(lanes, lanes), generate
+
+
+@intrinsic
 def _round(typing_context, a):
     def generate(context, builder, signature, arguments):
         return _library(builder, "nearbyint", _VECTOR, *arguments)
@@ -154,6 +164,18 @@ def _two_to(typing_context, a):
         return builder.bitcast(builder.shl(builder.add(whole, bias), place), _VECTOR)
 
     return lanes(lanes), generate
+
+
+@intrinsic
+def _scaled(typing_context, a, power):
+    """a * 2^power for whole powers from -120 to 120 and a near one, to whose exponent they are added."""
+
+    def generate(context, builder, signature, arguments):
+        place = ir.Constant(_WORDS, [23] * LANES)
+        whole = builder.shl(builder.fptosi(arguments[1], _WORDS), place)
+        return builder.bitcast(builder.add(builder.bitcast(arguments[0], _WORDS), whole), _VECTOR)
+
+    return lanes(lanes, lanes), generate
 
 
 @intrinsic
@@ -201,6 +223,7 @@ _define(operator.mul, "fmul")
 _define(operator.truediv, "fdiv")
 
 _LOG2_E = np.float32(1.4426950408889634)
+_MINUS_2_LOG2_E = np.float32(-2.0) * _LOG2_E
 # ln 2 in two parts, so that whole * ln 2 loses nothing.
 _LN2_HIGH, _LN2_LOW = np.float32(0.693145751953125), np.float32(1.428606765330187e-06)
 # exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2, from the highest power down (Cephes, S. Moshier).
@@ -223,14 +246,34 @@ def exp(x):
     return _zero_below(x, (fma(p * r, r, r) + spread(np.float32(1.0))) * _two_to(whole))
 
 
+# 2^f for |f| <= 1/2, from the highest power down, to 1e-7 of itself.
+_P5, _P4, _P3, _P2, _P1, _P0 = (
+    np.float32(c) for c in (1.3276454e-3, 9.675541e-3, 5.5507135e-2, 2.402212e-1, 6.9314694e-1, 1.0000001)
+)
+
+
+@njit(inline="always")
+def _logistic(power):
+    """1 / (1 + 2^power)."""
+    limit, one = spread(np.float32(120.0)), spread(np.float32(1.0))
+    power = minimum(maximum(power, spread(np.float32(-120.0))), limit)
+    whole = _round(power)
+    f = power - whole
+    p = fma(spread(_P5), f, spread(_P4))
+    p = fma(p, f, spread(_P3))
+    p = fma(p, f, spread(_P2))
+    p = fma(p, f, spread(_P1))
+    p = fma(p, f, spread(_P0))
+    return one / (one + _scaled(p, whole))
+
+
 @njit(inline="always")
 def sigmoid(x):
-    """1 / (1 + exp(-x)), to 2e-7 of itself above -80; below it stays as it is there."""
-    one = spread(np.float32(1.0))
-    return one / (one + exp(spread(np.float32(0.0)) - maximum(x, spread(np.float32(-80.0)))))
+    """1 / (1 + exp(-x)), to 1.5e-7."""
+    return _logistic(x * spread(-_LOG2_E))
 
 
 @njit(inline="always")
 def tanh(x):
-    """tanh(x), to 2e-7."""
-    return fma(spread(np.float32(2.0)), sigmoid(x + x), spread(np.float32(-1.0)))
+    """(exp(x) - exp(-x)) / (exp(x) + exp(-x)), to 2e-7."""
+    return fma(spread(np.float32(2.0)), _logistic(x * spread(_MINUS_2_LOG2_E)), spread(np.float32(-1.0)))

@@ -29,22 +29,22 @@ LINEAR = f32(-np.inf)
 Rows = collections.namedtuple("Rows", "array at stride")
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _four(array, at):
     return load(array, at), load(array, at + LANES), load(array, at + 2 * LANES), load(array, at + 3 * LANES)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _four_spread(array, at):
     return spread_at(array, at), spread_at(array, at + 1), spread_at(array, at + 2), spread_at(array, at + 3)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _four_fma(a, b, c):
     return fma(a, b[0], c[0]), fma(a, b[1], c[1]), fma(a, b[2], c[2]), fma(a, b[3], c[3])
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _four_stored(array, at, values, floor):
     store(array, at, maximum(values[0], floor))
     store(array, at + LANES, maximum(values[1], floor))

@@ -188,26 +188,25 @@ def _mean(problem, votes, v, k, path, t):
 
 @njit(error_model="numpy")
 def _cells(problem, path, gates, before, bent, hidden, cell, n):
-    """New states of n children, whose gates lack what their parent adds; leaves them after sigmoid and tanh."""
-    for u in range(problem.units):
-        g, q = 4 * u * LANES, u * LANES
-        p0, p1 = load(path.parent, g), load(path.parent, g + LANES)
-        p2, p3 = load(path.parent, g + 2 * LANES), load(path.parent, g + 3 * LANES)
-        for i in range(n):
+    """New states of n children, whose gates lack what their parent adds; keeps them after sigmoid and tanh."""
+    for i in range(n):
+        for u in range(problem.units):
+            g, q = 4 * u * LANES, u * LANES
             at = gates.at + i * gates.stride + g
-            enter = sigmoid(load(gates.array, at) + p0)
-            forget = sigmoid(load(gates.array, at + LANES) + p1)
-            candidate = tanh(load(gates.array, at + 2 * LANES) + p2)
-            leave = sigmoid(load(gates.array, at + 3 * LANES) + p3)
+            enter = sigmoid(load(gates.array, at) + load(path.parent, g))
+            forget = sigmoid(load(gates.array, at + LANES) + load(path.parent, g + LANES))
+            candidate = tanh(load(gates.array, at + 2 * LANES) + load(path.parent, g + 2 * LANES))
+            leave = sigmoid(load(gates.array, at + 3 * LANES) + load(path.parent, g + 3 * LANES))
             state = forget * load(before.array, before.at + i * before.stride + q)
             state = fma(enter, candidate, state)
             curved = tanh(state)
-            store(gates.array, at, enter)
-            store(gates.array, at + LANES, forget)
-            store(gates.array, at + 2 * LANES, candidate)
-            store(gates.array, at + 3 * LANES, leave)
+            if path.kept:
+                store(gates.array, at, enter)
+                store(gates.array, at + LANES, forget)
+                store(gates.array, at + 2 * LANES, candidate)
+                store(gates.array, at + 3 * LANES, leave)
+                store(bent.array, bent.at + i * bent.stride + q, curved)
             store(cell.array, cell.at + i * cell.stride + q, state)
-            store(bent.array, bent.at + i * bent.stride + q, curved)
             store(hidden.array, hidden.at + i * hidden.stride + q, leave * curved)
 
 

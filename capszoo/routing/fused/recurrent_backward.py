@@ -323,6 +323,8 @@ def _backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
                     _back(problem, inputs, votes, v, k, path, sweep, backward, sums, t)
                 _from_parents(problem, path, sweep, sums)
                 _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums, b, p, k, chunk)
+    # A softmax does not feel the bias of the answer: what has come together there is rounding.
+    sums.compatibility[-4 * LANES :] = ZERO
     _totals(sums.cell, gradients.cell, chunk * len(inputs.cell))
     _totals(sums.compatibility, gradients.compatibility, chunk * len(inputs.compatibility))
     _totals(sums.activation, gradients.activation, chunk * len(inputs.activation))
