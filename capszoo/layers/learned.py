@@ -6,7 +6,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.layers.matrix import POSE_SIDE, ConvCapsules, MatrixPrimaryCapsules, _RoutedCapsules
+from capszoo.layers.matrix import (
+    POSE_SIDE,
+    ConvCapsules,
+    MatrixPrimaryCapsules,
+    _ClassCapsules,
+    _RoutedCapsules,
+)
 from capszoo.routing import fused
 
 # Keeps the norm of a matrix away from zero, where it has no gradient (author's code).
@@ -96,7 +102,7 @@ class NormalisedConvCapsules(_NormalisedVotes, ConvCapsules):
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class NormalisedClassCapsules(_NormalisedVotes):
+class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
     """Class capsules that hear every capsule below, each through a matrix of its own for every class.
 
         V_ij = M_i W_ij / |W_ij|_F                           # equation 1
@@ -126,16 +132,8 @@ class NormalisedClassCapsules(_NormalisedVotes):
         children = ops.reshape(ops.moveaxis(poses, (2, 3), (0, 1)), (count, self.width, -1))
         return ops.reshape(self._transform(children), (count, self.types, POSE_SIDE**2, -1))
 
-    def _seen(self, activations):
-        """Activations `[I, B]` of `[types, B, H, W]`."""
-        activations = ops.moveaxis(activations, (2, 3), (0, 1))
-        return ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
-
     def _connections(self):
         children = math.prod(self.kernel.shape[:3])
         addition = np.zeros((children, POSE_SIDE**2))
         uniform = np.full((1, children), 1.0 / self.types)
         return fused.connections(np.arange(children)[None], np.arange(children), addition, uniform)
-
-    def _parent_grid(self):
-        return ()

@@ -195,7 +195,8 @@ class ConvCapsules(_RoutedCapsules):
         standard deviation 0.3; the same at all positions.
       M_j, a_j: parents, `types` at each position of the grid that windows of `kernel_size` and `strides` without
         padding leave.
-      routing: an `EMRouting`; it is told the neighbourhood, so that a child's parents at all positions compete.
+      routing: an `EMRouting` is told the neighbourhood, so that a child's parents at all positions compete; or another
+        routing with `positions_last`.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
     as the fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
@@ -246,8 +247,20 @@ class ConvCapsules(_RoutedCapsules):
         return {**super().get_config(), "kernel_size": self.kernel_size, "strides": self.strides}
 
 
+class _ClassCapsules(_RoutedCapsules):
+    """Parents without a grid, that hear every capsule below."""
+
+    def _seen(self, activations):
+        """Activations `[I, B]` of `[types, B, H, W]`."""
+        activations = ops.moveaxis(activations, (2, 3), (0, 1))
+        return ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
+
+    def _parent_grid(self):
+        return ()
+
+
 @keras.saving.register_keras_serializable(package="capszoo")
-class SharedClassCapsules(_RoutedCapsules):
+class SharedClassCapsules(_ClassCapsules):
     """Class capsules that hear every capsule below; capsules of one type share one matrix per class.
 
         V_ij = M_i W_type(i)j
@@ -262,7 +275,7 @@ class SharedClassCapsules(_RoutedCapsules):
       coordinates: the rows' and the columns' coordinates, two sequences of numbers, H and W long; None adds none.
       entries: which two entries of the vote get row and column, in a matrix listed row by row: 3 and 7 are the first
         two of the right-hand column.
-      routing: an `EMRouting`.
+      routing: an `EMRouting`, or another with `positions_last`.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H * W * types of children, O])`, the types as the
     fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
@@ -312,11 +325,6 @@ class SharedClassCapsules(_RoutedCapsules):
         addition[..., column_entry] = np.asarray(columns)[None, :]
         return addition
 
-    def _seen(self, activations):
-        """Activations `[I, B]` of `[types, B, H, W]`."""
-        activations = ops.moveaxis(activations, (2, 3), (0, 1))
-        return ops.reshape(activations, (math.prod(activations.shape[:3]), -1))
-
     def _connections(self):
         positions, types = math.prod(self.grid), self.kernel.shape[0]
         children = positions * types
@@ -328,9 +336,6 @@ class SharedClassCapsules(_RoutedCapsules):
         matrix = np.tile(np.arange(types), positions)
         uniform = np.full((1, children), 1.0 / self.types)
         return fused.connections(np.arange(children)[None], matrix, addition, uniform)
-
-    def _parent_grid(self):
-        return ()
 
     def get_config(self):
         return {**super().get_config(), "coordinates": self.coordinates, "entries": self.entries}

@@ -2,10 +2,10 @@
 
 from keras import ops
 
-from capszoo.routing.base import Routing
+from capszoo.routing.positions import _PositionsLast
 
 
-class _ConsensusRouting(Routing):
+class _ConsensusRouting(_PositionsLast):
     """What the learned routings share: each parent is a mean of its votes, with coefficients that it gives itself.
 
         c_ij = 1 / I, mu_j = sum_i c_ij * V_ij                             # Algorithm 1
@@ -16,34 +16,12 @@ class _ConsensusRouting(Routing):
     Coefficients sum to one over the children of a parent. Parents do not compete, so that neither their types nor
     their positions need to know of each other. The uniform coefficients are not counted as an iteration.
 
-    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]` and returns all results that
-    way, as `EMRouting` does; in that order the hooks compute, all positions of all images being one axis N.
-
     Errors: `ValueError` for votes of rank below 4 and for missing activations.
     """
 
     def build(self, votes_shape):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
-
-    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        if activations is None:
-            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
-        if not positions_last:
-            votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
-            activations = ops.moveaxis(activations, -1, 0)
-        (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
-        votes = ops.reshape(votes, (children, parents, dimensions, -1))
-        activations = ops.reshape(activations, (children, -1))
-        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
-        poses = ops.reshape(poses, (parents, dimensions, -1, *grid))
-        activations = ops.reshape(activations, (parents, -1, *grid))
-        history = [ops.reshape(item, (item.shape[0], children, parents, -1, *grid)) for item in history]
-        if not positions_last:
-            poses = ops.moveaxis(poses, (0, 1), (-2, -1))
-            activations = ops.moveaxis(activations, 0, -1)
-            history = [ops.moveaxis(item, (1, 2), (-2, -1)) for item in history]
-        return (poses, activations, *history)
 
     def start(self, votes, activations):
         uniform = {

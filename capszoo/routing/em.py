@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from capszoo.routing import em_gradient
-from capszoo.routing.base import Routing
 from capszoo.routing.neighbourhood import NOTHING
+from capszoo.routing.positions import _PositionsLast
 
 # Added to each variance, as in the authors' code: a parent that explains a single vote would else have none.
 VARIANCE_FLOOR = 5e-4
@@ -20,7 +20,7 @@ LOG_2_PI = math.log(2.0 * math.pi)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class EMRouting(Routing):
+class EMRouting(_PositionsLast):
     """Fits each parent, a Gaussian, to the votes of its children, and shares each child among its parents.
 
         R_ij = 1 / |parents of i|                                          # Procedure 1, line 2
@@ -107,26 +107,6 @@ class EMRouting(Routing):
                 initializer = keras.initializers.Constant(value)
                 weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
                 setattr(self, name, weight)
-
-    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        if activations is None:
-            raise ValueError("EM routing needs the children's activations. Received: None")
-        if not positions_last:
-            votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
-            activations = ops.moveaxis(activations, -1, 0)
-        (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
-        # All positions of all images as one axis N: the hooks see [I, O, D, N] and [I, N].
-        votes = ops.reshape(votes, (children, parents, dimensions, -1))
-        activations = ops.reshape(activations, (children, -1))
-        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
-        results = [
-            ops.reshape(poses, (parents, dimensions, -1, *grid)),
-            ops.reshape(activations, (parents, -1, *grid)),
-            *(ops.reshape(item, (item.shape[0], children, parents, -1, *grid)) for item in history),
-        ]
-        if not positions_last:
-            results = _positions_first(*results)
-        return tuple(results)
 
     def _route(self, votes, activations, count, return_history):
         if return_history or not isinstance(count, int) or not self.fusible:
@@ -267,11 +247,3 @@ class EMRouting(Routing):
             "final_lambda": self.final_lambda,
             **self.initial_betas,
         }
-
-
-def _positions_first(poses, activations, *history):
-    """Results `[O, D, B, ...]`, `[O, B, ...]` and maybe `[T, I, O, B, ...]` in the order of the other routings."""
-    yield ops.moveaxis(poses, (0, 1), (-2, -1))
-    yield ops.moveaxis(activations, 0, -1)
-    for coefficients in history:
-        yield ops.moveaxis(coefficients, (1, 2), (-2, -1))
