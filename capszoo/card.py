@@ -70,6 +70,32 @@ class ExportedFormat:
 
 
 @dataclasses.dataclass(frozen=True)
+class SearchRecord:
+    """What a search for the recipe's values has tried.
+
+    where:
+      oracle: who proposed values; epochs, images: what a trial was trained on, None for all images.
+      leaderboard: the trials, best first, see `capszoo.leaderboard`.
+    """
+
+    oracle: str
+    epochs: int
+    images: int | None
+    leaderboard: tuple[dict[str, object], ...]
+
+    def to_markdown(self) -> str:
+        """A sentence and the table of the trials."""
+        from capszoo import leaderboard
+
+        images = f"{self.images:,}" if self.images else "all"
+        passes = f"up to {self.epochs} passes over {images} training images each"
+        return (
+            f"{self.oracle.capitalize()} search, {len(self.leaderboard)} trials of {passes}.\n\n"
+            + leaderboard.to_markdown(self.leaderboard)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Card:
     """Everything there is to know of a preset's weights before loading them.
 
@@ -84,6 +110,7 @@ class Card:
       metrics: `Measurement`s, written by the evaluation command.
       licence, data_licence: of the weights and of the data.
       files: files of the preset by name; exports: exported formats by name.
+      search: how values of the recipe were found, see `SearchRecord`; None where nobody searched.
     """
 
     name: str
@@ -109,6 +136,7 @@ class Card:
     date: str
     revision: str
     format: int = FORMAT
+    search: SearchRecord | None = None
 
     def to_json(self) -> str:
         """The card as the text of `card.json`."""
@@ -137,6 +165,8 @@ class Card:
                 f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.wrong / e.n:.2%} ({e.wrong} of {e.n}) |"
                 for name, e in self.exports.items()
             ]
+        if self.search:
+            lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
         return "\n".join(lines) + "\n"
 
 

@@ -117,20 +117,34 @@ def evaluate(
     ] = None,
 ):
     """Measure a preset as its paper did, and print the paper's number beside it."""
-    from capszoo.progress import counting
-    from capszoo.protocols import evaluate as measure
-
-    subject = _trained(name, weights)
-    results = []
-    for each in protocol or subject.recipe.card.protocols or ["test_error"]:
-        command = f"capszoo evaluate {name} --protocol {each}" + (f" --weights {weights}" if weights else "")
-        with counting(each) as progress:
-            results.append(measure(subject.model, subject.recipe, each, command=command, progress=progress))
-        typer.echo(f"{each}: {results[-1].sentence()}")
+    results = _measured(name, protocol, weights)
     if json_file:
         json_file.write_text(
             json.dumps([dataclasses.asdict(r) for r in results], indent=1) + "\n", encoding="utf-8"
         )
+
+
+@app.command()
+def compare(
+    names: Annotated[list[str], typer.Argument(help="Presets with weights.")],
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure again instead of reading the cards; needs the data.")
+    ] = False,
+):
+    """Show presets beside each other and beside their papers: one row per architecture, one column per data set.
+
+    Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist learned_em_mnist kernel_smallnorb ...`.
+    """
+    from capszoo import presets
+    from capszoo.tables import comparison_table, show
+
+    metrics = []
+    for name in names:
+        preset = presets.get_preset(name)
+        if preset.card is None:
+            raise ValueError(f"{name} has no weights, so nothing was measured.")
+        metrics.append((preset, _measured(name) if again else preset.card.metrics))
+    show(comparison_table(metrics))
 
 
 @app.command()
@@ -251,13 +265,16 @@ def publish(
         Path | None, typer.Option(help="Folder of presets [default: the package's weights/].")
     ] = None,
     dtype: Annotated[str, typer.Option(help="What weights are stored as: float16 or float32.")] = "float16",
+    search: Annotated[
+        Path | None, typer.Option(help="Folder of the search that found the recipe's values.")
+    ] = None,
 ):
     """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
     from capszoo.publishing import publish as make
     from capszoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
-    card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo)
+    card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo, search)
     typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")
 
 
@@ -348,6 +365,21 @@ def export(
         from capszoo.exporting import record_exports
 
         record_exports(zoo.get_preset(name), out / name / str(version), typer.echo)
+
+
+def _measured(name, protocols=None, weights=None):
+    """The `Measurement`s of a model by the given protocols or those of its card; prints each."""
+    from capszoo.progress import counting
+    from capszoo.protocols import evaluate as measure
+
+    subject = _trained(name, weights)
+    results = []
+    for each in protocols or subject.recipe.card.protocols or ["test_error"]:
+        command = f"capszoo evaluate {name} --protocol {each}" + (f" --weights {weights}" if weights else "")
+        with counting(each) as progress:
+            results.append(measure(subject.model, subject.recipe, each, command=command, progress=progress))
+        typer.echo(f"{each}: {results[-1].sentence()}")
+    return results
 
 
 def _trained(name, weights=None):

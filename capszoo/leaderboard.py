@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from capszoo import config
+from capszoo.card import SearchRecord
 from capszoo.search import with_values
 
 
@@ -35,6 +36,21 @@ def write(rows, recipe, directory: Path):
         temporary = directory / f".search.png.{os.getpid()}"
         draw(rows, recipe.search).savefig(temporary, format="png", dpi=120)
         temporary.replace(directory / "search.png")
+
+
+def read(directory: Path) -> SearchRecord:
+    """What the search in a folder has found, for a card.
+
+    Errors: `ConfigError` where there is no search or not one completed trial.
+    """
+    path = directory / "leaderboard.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if not rows or rows[0]["status"] != "completed":
+        raise config.ConfigError(
+            f"the folder of a search with a completed trial is needed. Received: {directory}"
+        )
+    search = config.read_yaml(directory / "search.yaml")["search"]
+    return SearchRecord(search["oracle"], search["epochs"], search["images"], tuple(rows))
 
 
 def cells(rows) -> list[list[str]]:
@@ -113,7 +129,7 @@ def draw(rows, search):
             [0.98] * len(failed),
             30,
             "C3",
-            "x",
+            marker="x",
             transform=above,
         )
         axes.set_xlabel(key)

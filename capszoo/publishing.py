@@ -3,6 +3,7 @@
 The numbers in the card are measured here, on the weights as they are stored. Nothing is typed by hand.
 """
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from capszoo import provenance
+from capszoo import leaderboard, provenance
 from capszoo.card import Card, WeightFile
 from capszoo.data.split import Stream, generator
 from capszoo.integrity import sha256_of
@@ -22,7 +23,7 @@ from capszoo.weight_files import load_weights, save_weights, write_arrays
 LICENCE = "Apache-2.0"
 
 
-def publish(recipe, run, target=None, dtype="float16", reporter=None) -> Card:
+def publish(recipe, run, target=None, dtype="float16", reporter=None, search=None) -> Card:
     """Publishes the best weights of the run in folder `run` as the preset `recipe.name`.
 
     where:
@@ -30,6 +31,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None) -> Card:
       target: the folder that gets one folder per preset; None is the package's own `weights/`.
       dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
       reporter: `reporter(text)` for progress.
+      search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
     An earlier folder of the preset is replaced, in one rename, once everything is measured.
     Errors: `DataNotFound` where a protocol's data are missing; `WeightsError` for a run without usable weights.
@@ -50,6 +52,8 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None) -> Card:
             metrics.append(evaluate(model, recipe, protocol, command=command))
             report(metrics[-1].sentence())
         card = _card(recipe, model, run, best, metrics, folder, dtype)
+        if search:
+            card = dataclasses.replace(card, search=leaderboard.read(Path(search)))
         write_card(card, folder)
         _replace(folder, target / recipe.name)
     finally:

@@ -62,6 +62,29 @@ def leaderboard_table(rows) -> Table:
     return table
 
 
+def comparison_table(metrics) -> Table:
+    """Architectures, one a row, by what was measured of their presets, the paper's number beside each.
+
+    `metrics` are the `Measurement`s of each `Preset`: `[(preset, measurements), ...]`.
+    """
+    cells = {}
+    for preset, measurements in metrics:
+        row = cells.setdefault(preset.name.replace(f"_{preset.dataset}", ""), {})
+        for m in measurements:
+            paper = "-" if m.paper is None else f"{m.paper:.2%}"
+            interval = f"{m.interval[0]:.2%} to {m.interval[1]:.2%}"
+            row[f"{m.protocol}, {m.data}"] = (f"{m.value:.2%} ({interval})", f"{paper} {preset.dataset}")
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    table = Table(box=None, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right")
+        table.add_column("paper", justify="right")
+    for name, row in cells.items():
+        table.add_row(name, *(text for column in columns for text in row.get(column, ("", ""))))
+    return table
+
+
 def viewpoint_table(comparison) -> Table:
     """Half of Table 2 of Hinton et al. 2018: errors on novel and familiar viewpoints, the paper's beside ours."""
     table = Table(box=None, header_style="bold", title=f"test error by {comparison.factor}")

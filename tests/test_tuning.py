@@ -14,7 +14,8 @@ import yaml
 from tiny import write_mnist
 from typer.testing import CliRunner
 
-from capszoo import cli, leaderboard, tuning
+from capszoo import cli, leaderboard, presets, tuning
+from capszoo.card import read_card
 from capszoo.config import ConfigError, to_mapping
 from capszoo.data import ArraySplit
 from capszoo.data.pipeline import Batches
@@ -321,6 +322,35 @@ def test_a_failed_trial_is_listed_last_with_its_reason(small, tmp_path, monkeypa
         ("failed", "too fast", None)
     }
     assert "failed: too fast" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+
+
+def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
+    def fail(recipe, epoch):
+        if recipe.train.learning_rate > 0.5:
+            raise TrainingDiverged("too fast")
+        return 0.25
+
+    monkeypatch.setattr(tuning, "train", Trainer(fail))
+    rows = tune(small(RATE), tmp_path / "search")
+    card = dataclasses.replace(
+        presets.get_preset("dynamic_mnist").card, search=leaderboard.read(tmp_path / "search")
+    )
+    (tmp_path / "card.json").write_text(card.to_json(), encoding="utf-8")
+    again = read_card(tmp_path / "card.json")
+    assert again == card
+    assert list(again.search.leaderboard) == rows
+    text = again.to_markdown()
+    assert "Random search, 6 trials of up to 1 passes over 100 training images each." in text
+    assert text.count("25.00%") == sum(row["status"] == "completed" for row in rows)
+    assert "failed: too fast" in text
+
+
+def test_a_folder_without_a_completed_trial_is_no_search_for_a_card(small, tmp_path):
+    with pytest.raises(TrialsFailed):
+        tune(small("search.images=20", "search.trials=2"), tmp_path)
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match="the folder of a search with a completed trial is needed"):
+            leaderboard.read(folder)
 
 
 def test_if_every_trial_fails_the_search_does(small, tmp_path):

@@ -10,10 +10,11 @@ import time
 def startup(preset=None, runs=3):
     """Seconds from the start to the end of a process, medians of `runs` after one that fills the disk's cache.
 
-    Returns `{"python": an empty program, "import capszoo": ..., "capszoo.load": of the preset, where one is given}`.
+    Returns `{"python": an empty program, "import capszoo": ..., "import keras": the backend, without which nothing can
+    be loaded, "capszoo.load": of the preset, where one is given}`.
     Errors: `RuntimeError` with the last line of a program that failed.
     """
-    programs = {"python": "pass", "import capszoo": "import capszoo"}
+    programs = {"python": "pass", "import capszoo": "import capszoo", "import keras": "import keras"}
     if preset:
         programs["capszoo.load"] = f"import capszoo; capszoo.load({preset!r})"
     for program in programs.values():

@@ -5,6 +5,7 @@ from capszoo.models.dynamic import DynamicCapsNet
 from capszoo.models.learned_routing import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
 from capszoo.models.objective import Objective
+from capszoo.models.predictive_coding import PredictiveCodingCapsNet
 from capszoo.models.sparse import DenseCapsNet, SparseCapsNet
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "LSTMCapsNet",
     "MatrixCapsNet",
     "Objective",
+    "PredictiveCodingCapsNet",
     "SparseCapsNet",
 ]

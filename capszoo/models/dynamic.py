@@ -83,7 +83,7 @@ class DynamicCapsNet:
         primary = PrimaryCapsules(
             self.primary_types, self.primary_dim, 9, 2, self.padding, scale, name="primary_capsules"
         )(features)
-        poses = DenseCapsules(num_classes, self.class_dim, self._routing(), name="class_capsules")(primary)
+        poses = self._class_capsules(primary, num_classes)
         outputs = {"scores": Length(name="scores")(poses), "poses": poses}
         if self.decoder:
             selection = MostActive(labels_per_image, name="most_active")(outputs["scores"])
@@ -93,7 +93,11 @@ class DynamicCapsNet:
                 outputs["reconstruction"] = keras.layers.Reshape(
                     image_shape, name="reconstruction", dtype="float32"
                 )(outputs["reconstruction"])
-        return keras.Model(images, outputs, name="dynamic")
+        return keras.Model(images, outputs, name=self.section_name)
+
+    def _class_capsules(self, primary, num_classes):
+        """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""
+        return DenseCapsules(num_classes, self.class_dim, self._routing(), name="class_capsules")(primary)
 
     def _routing(self):
         if self.routing in ("sum", "mean"):

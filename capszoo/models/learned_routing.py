@@ -7,7 +7,7 @@ import keras
 
 from capszoo.config import section
 from capszoo.layers.learned import AffinePrimaryCapsules, NormalisedClassCapsules, NormalisedConvCapsules
-from capszoo.models.matrix_em import MatrixCapsNet
+from capszoo.models.classification import classification
 from capszoo.models.network import CapsuleNetwork
 from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
@@ -85,7 +85,7 @@ class _ConsensusNet:
 
         Errors: `ValueError` for several labels per image, unless the loss is "margin".
         """
-        return MatrixCapsNet(loss=self.loss).objective(model, labels_per_image)
+        return classification(model, self.loss, labels_per_image)
 
 
 @section("model", "kernel")

@@ -4,14 +4,12 @@ import dataclasses
 import typing
 
 import keras
-import numpy as np
 
 from capszoo.config import section
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
-from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
+from capszoo.models.classification import classification
 from capszoo.models.network import CapsuleNetwork
-from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing.em import EMRouting
 
 # (kernel_size, strides) from the image upwards: conv1, primary_capsules, conv_capsules1, conv_capsules2.
@@ -139,24 +137,4 @@ class MatrixCapsNet:
 
         Errors: `ValueError` for several labels per image, unless the loss is "margin".
         """
-        if labels_per_image != 1 and self.loss != "margin":
-            raise ValueError(f"loss {self.loss!r} needs one label per image. Received: {labels_per_image}")
-        num_classes = model.output["scores"].shape[-1]
-        loss = {
-            "spread": lambda: SpreadLoss(self.loss_scaling),
-            "margin": lambda: MarginLoss(self.loss_scaling),
-            "cross_entropy": ActivationCrossEntropy,
-        }[self.loss]()
-
-        def arrange(batch):
-            labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
-            targets = np.eye(num_classes, dtype="float32")[labels].sum(axis=1)
-            if self.loss == "spread":
-                # A batch that is no part of a training is judged by the margin that training ends with.
-                targets *= np.float32(spread_margin(batch.get("progress", 1.0), self.margin))
-            return {"images": batch["images"]}, {"scores": targets}
-
-        inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
-        return Objective(
-            CapsuleNetwork(inputs, outputs), {"scores": loss}, {"scores": [set_accuracy]}, arrange
-        )
+        return classification(model, self.loss, labels_per_image, self.loss_scaling, self.margin)

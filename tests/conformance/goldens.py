@@ -395,6 +395,7 @@ class ModelGolden:
       outputs: shape of each output without the batch, by name.
       image_shape, num_classes, labels_per_image: what it is built for.
       learning_rate: with which Adam learns one batch by heart in 200 steps.
+      unfelt: ends of the paths of weights that the paper counts and no output depends on.
     """
 
     name: str
@@ -404,6 +405,7 @@ class ModelGolden:
     num_classes: int = 5
     labels_per_image: int = 1
     learning_rate: float = 3e-3
+    unfelt: tuple = ()
 
     def build(self):
         """The inference model."""
@@ -482,6 +484,7 @@ MODELS = [
         models.LSTMCapsNet(**_CONSENSUS, units=6, num_iterations=2),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
+        unfelt=("compatibility_bias1",),  # a softmax does not feel a number added to all its logits
     ),
     ModelGolden(
         "learned_em",

@@ -63,6 +63,25 @@ def test_evaluate_prints_the_cards_number_beside_the_papers(zoo, run, tmp_path):
     assert result["command"] == "capszoo evaluate tiny_mnist --protocol test_error"
 
 
+def test_compare_shows_cards_and_measures_the_same_again(zoo, run):
+    card = json.loads((zoo / "card.json").read_text())
+    number = f"{card['metrics'][0]['value']:.2%}"
+    status, out, _ = run("compare", "tiny_mnist")
+    assert status == 0
+    (row,) = (line for line in out.splitlines() if line.split()[:1] == ["tiny"])
+    assert row.split()[1] == number
+    assert row.split()[-2:] == ["0.25%", "mnist"]
+    again = run("compare", "tiny_mnist", "--again")[1]
+    assert again.splitlines()[-1] == row
+    assert "test_error: test error" in again
+
+
+def test_what_has_no_weights_cannot_be_compared(zoo, run):
+    status, _, err = run("compare", "tiny_mnist", "tiny_mnist9")
+    assert status == 1
+    assert err.strip() == "error: tiny_mnist9 has no weights, so nothing was measured."
+
+
 def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):
     status, out, _ = run("predict", *pictures, "--model", "tiny_mnist", "--out", tmp_path / "drawn.png")
     assert status == 0

@@ -1,0 +1,39 @@
+"""What networks are trained on whose class capsules tell by their activations what an image shows."""
+
+import numpy as np
+
+from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
+from capszoo.models.network import CapsuleNetwork
+from capszoo.models.objective import Objective, set_accuracy
+
+
+def classification(model, loss, labels_per_image=1, scaling="paper", margin="linear") -> Objective:
+    """The objective of a loss on the output `scores` of `model`.
+
+    where:
+      loss: "spread" (Hinton et al. 2018), "margin" (Sabour et al. 2017) or "cross_entropy" of the logits.
+      scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
+      margin: schedule of the spread loss's margin, see `spread_margin`.
+
+    Errors: `ValueError` for several labels per image, unless the loss is "margin".
+    """
+    if labels_per_image != 1 and loss != "margin":
+        raise ValueError(f"loss {loss!r} needs one label per image. Received: {labels_per_image}")
+    num_classes = model.output["scores"].shape[-1]
+    losses = {
+        "spread": lambda: SpreadLoss(scaling),
+        "margin": lambda: MarginLoss(scaling),
+        "cross_entropy": ActivationCrossEntropy,
+    }
+
+    def arrange(batch):
+        labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
+        targets = np.eye(num_classes, dtype="float32")[labels].sum(axis=1)
+        if loss == "spread":
+            # A batch that is no part of a training is judged by the margin that training ends with.
+            targets *= np.float32(spread_margin(batch.get("progress", 1.0), margin))
+        return {"images": batch["images"]}, {"scores": targets}
+
+    inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
+    trained = CapsuleNetwork(inputs, outputs)
+    return Objective(trained, {"scores": losses[loss]()}, {"scores": [set_accuracy]}, arrange)
