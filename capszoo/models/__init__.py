@@ -2,6 +2,7 @@
 
 from capszoo.models.baselines import ConvNet
 from capszoo.models.dynamic import DynamicCapsNet
+from capszoo.models.iterative_inference import IterativeInference, toy_network
 from capszoo.models.learned_routing import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
 from capszoo.models.objective import Objective
@@ -13,10 +14,12 @@ __all__ = [
     "ConvNet",
     "DenseCapsNet",
     "DynamicCapsNet",
+    "IterativeInference",
     "KernelCapsNet",
     "LSTMCapsNet",
     "MatrixCapsNet",
     "Objective",
     "PredictiveCodingCapsNet",
     "SparseCapsNet",
+    "toy_network",
 ]

@@ -83,29 +83,29 @@ class IterativeInference:
         self.layers = {name: model.get_layer(name) for name in stages}
         self.steps, self.rate, self.output = steps, rate, output
         self.sparsity = dict(sparsity or {})
-        self._top = tuple(stages)[-1]
-        # In Keras the layer that is called may be half precision; activities are not.
+        self._bottom, self._top = stages[0], stages[-1]
+        self.free = tuple(stages) if output == "free" else tuple(stages[:-1])
         self._compiled = _compiled(self._infer)
 
-    def start(self, images):
-        """The activities `[B, ...]` of a feed-forward pass by stage, those of the class capsules too."""
+    def start(self, images, count=None):
+        """The activities `[B, ...]` of a feed-forward pass by stage, of the first `count` stages or of all."""
         states, below = {}, images
-        for name, layer in self.layers.items():
+        for name, layer in list(self.layers.items())[:count]:
             states[name] = below = ops.cast(layer(below), "float32")
         return states
 
-    def energies(self, first, states, labels=None):
-        """F of each image `[B]`.
+    def energies(self, images, activities, labels=None, penalised=True):
+        """F of each image `[B]`, with or without the penalty, at activities that `__call__` or `start` returned."""
+        free = {name: value for name, value in activities.items() if name in self.free}
+        return self._energies(self.start(images, 1)[self._bottom], free, labels, penalised)
 
-        where:
-          first: f_1 of the images, which does not change.
-          states: the free activities by stage.
-        """
+    def _energies(self, first, states, labels, penalised=True):
+        """F of each image, where `first` is f_1 of the images, which does not change, and `states` are free."""
         predictions = self._predictions(first, states)
         errors = [_total(ops.square(states[name] - predictions[name])) for name in states]
         # What is not free is what is predicted.
         activities = {**predictions, **states}
-        penalties = [eta * _total(length(activities[name])) for name, eta in self.sparsity.items()]
+        penalties = [eta * _total(length(activities[name])) for name, eta in self.sparsity.items() if penalised]
         clamped = [] if labels is None else [_total(ops.square(length(activities[self._top]) - labels))]
         return sum(errors + penalties + clamped)
 
@@ -114,16 +114,14 @@ class IterativeInference:
         return self._compiled(images, labels)
 
     def _infer(self, images, labels):
-        states = self.start(images)
-        first = next(iter(states.values()))
-        if self.output == "predicted":
-            del states[self._top]
+        states = self.start(images, len(self.free))
+        first = states[self._bottom]
         energy = functools.partial(self._total_energy, first, labels)
         states = descend(energy, states, self.steps, self.rate)
         return {**self._predictions(first, states), **states}
 
     def _total_energy(self, first, labels, states):
-        return ops.sum(self.energies(first, states, labels))
+        return ops.sum(self._energies(first, states, labels))
 
     def _predictions(self, first, states):
         """f_l(x_l-1) of every stage."""

@@ -32,12 +32,12 @@ class PredictiveCodingCapsNet(DynamicCapsNet):
         16 of `hidden_dim` 8, above 16 primary types.
 
     Parameters for 28x28x1: 8,215,568 (6,804,224 without decoder).
-    Source: Kiefer et al. 2022, section 3.1 and appendix A; no bias and no factor before the squashes: authors' code.
+    Source: Kiefer et al. 2022, section 3.1 and appendix A; no bias in the class capsules: authors' code.
     Differs from the paper: its code counts 8,227,088 parameters, 11,520 of them a learnt prior of the routing logits,
-    which nothing uses without routing, and has a weaker decoder (0.0005 of the error's mean over pixels).
+    which nothing uses without routing; it has a weaker decoder (0.0005 of the error's mean over pixels), and neither
+    the initial weights of Sabour's authors nor their factor before the primary squash, which belong together.
     """
 
-    primary_scale: float | None = 1.0
     routing: typing.Literal["sum", "mean", "dynamic", "leaky"] = "sum"
     class_bias: bool = False
     hidden_capsules: int = 0

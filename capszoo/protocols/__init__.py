@@ -13,11 +13,12 @@ Test errors are measured by `evaluate(model, recipe, protocol)`; the names of th
                         name on masked poses; see `capszoo.protocols.support_vectors`
 
 `compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
-attacks models with adversarial images.
+attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference.
 """
 
 from capszoo.protocols.adversarial import Robustness, draw_robustness, measure_robustness
 from capszoo.protocols.classification import PROTOCOLS, evaluate
+from capszoo.protocols.sparsity import SparsityReport, infer_activities, measure_sparsity
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.subject import Subject
 from capszoo.protocols.viewpoints import ViewpointComparison, compare_viewpoints
@@ -25,11 +26,14 @@ from capszoo.protocols.viewpoints import ViewpointComparison, compare_viewpoints
 __all__ = [
     "PROTOCOLS",
     "Robustness",
+    "SparsityReport",
     "Subject",
     "ViewpointComparison",
     "compare_viewpoints",
     "draw_robustness",
     "evaluate",
+    "infer_activities",
     "measure_robustness",
+    "measure_sparsity",
     "wilson",
 ]

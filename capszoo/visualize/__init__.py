@@ -12,6 +12,7 @@ from capszoo.visualize.decoding import (
     perturbations,
     reconstructions,
 )
+from capszoo.visualize.inference import draw_inferred_poses
 from capszoo.visualize.overview import overview
 from capszoo.visualize.predictions import draw_predictions
 from capszoo.visualize.routing import (
@@ -41,6 +42,7 @@ __all__ = [
     "draw_activation_maps",
     "draw_capsule_reconstructions",
     "draw_coefficients",
+    "draw_inferred_poses",
     "draw_perturbations",
     "draw_poses",
     "draw_predictions",
