@@ -489,6 +489,20 @@ def test_an_artefact_of_another_model_is_found_even_where_the_hashes_agree(alter
         verify(altered)
 
 
+def test_what_the_last_bit_of_the_pixels_does_is_allowed_tenfold(altered):
+    path = altered / "assets.extra" / "examples" / "rounding.json"
+    rounding = json.loads(path.read_text())
+    assert 0 < rounding["poses"] < 1e-6
+    path.write_text(json.dumps({**rounding, "poses": 2e-6}))
+    require_agreement(altered, {"serving_default": {"poses": 1.9e-5}})
+    with pytest.raises(
+        IntegrityError, match=r"poses deviate by 2\.1e-05 from the Keras model; at most 2e-05"
+    ):
+        require_agreement(altered, {"serving_default": {"poses": 2.1e-5}})
+    with pytest.raises(IntegrityError, match="scores deviate by 2e-05"):
+        require_agreement(altered, {"serving_default": {"scores": 2e-5}})
+
+
 def test_outputs_that_are_no_numbers_are_a_deviation(bundle):
     with pytest.raises(IntegrityError, match="deviate by nan"):
         require_agreement(bundle, {"serving_default": {"scores": float("nan")}})

@@ -1,10 +1,12 @@
 """The pictures on which a bundle is compared with its model."""
 
+import json
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from capszoo.exporting.verification import EXAMPLES
+from capszoo.exporting.verification import EXAMPLES, ROUNDING
 
 
 def drawn(image_shape, count=4):
@@ -18,7 +20,8 @@ def write_examples(bundle, images, model, signatures):
     """Writes the pictures as arrays and as PNG, with what the Keras model says of them.
 
     The features of the first picture only: they are large. Pixels are rounded to 8 bits first, so that a
-    PNG holds exactly the same picture.
+    PNG holds exactly the same picture. Another file says of every array how far it moves when the last bit of every
+    pixel does.
     """
     levels = np.round(np.asarray(images, "float32") * 255.0).astype("uint8")
     images = levels / np.float32(255.0)
@@ -30,12 +33,22 @@ def write_examples(bundle, images, model, signatures):
         path.with_name(f"{index}.png").write_bytes(tf.io.encode_png(sheet).numpy())
     # An accelerator's arithmetic is coarser than what the comparison resolves.
     with tf.device("CPU:0"):
-        inputs = signatures.preprocess(keras.ops.convert_to_tensor(images))
-        outputs = model(inputs, training=False)
-        features = signatures.observer(inputs[:1], training=False)
-    np.savez_compressed(
-        path,
-        images=images,
-        **{key: np.asarray(outputs[key]) for key in ("scores", "poses")},
-        **{f"features/{key}": np.asarray(value) for key, value in features.items()},
-    )
+        inputs = keras.ops.convert_to_numpy(signatures.preprocess(keras.ops.convert_to_tensor(images)))
+        said = _says(model, signatures, inputs)
+        moved = _says(model, signatures, inputs * _last_bits(inputs.shape))
+    np.savez_compressed(path, images=images, **said)
+    rounding = {name: float(np.abs(moved[name] - said[name]).max()) for name in said}
+    (bundle / ROUNDING).write_text(json.dumps(rounding, indent=1) + "\n", encoding="utf-8")
+
+
+def _says(model, signatures, inputs):
+    """Scores and poses of all pictures, and the features of the first."""
+    outputs, features = model(inputs, training=False), signatures.observer(inputs[:1], training=False)
+    arrays = {key: np.asarray(outputs[key]) for key in ("scores", "poses")}
+    return arrays | {f"features/{key}": np.asarray(value) for key, value in features.items()}
+
+
+def _last_bits(shape):
+    """Factors that move each number to a neighbour, up or down."""
+    signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0], "float32"), shape)
+    return 1.0 + np.finfo("float32").eps * signs

@@ -125,8 +125,10 @@ def decoded(image_bytes, image_shape):
 
 
 def _not_empty(batch):
-    tf.debugging.assert_positive(tf.shape(batch)[0], "a batch of at least one image is needed")
-    return batch
+    some = tf.debugging.assert_positive(tf.shape(batch)[0], "a batch of at least one image is needed")
+    # Else an operation that an empty batch breaks could be the first to speak.
+    with tf.control_dependencies([some]):
+        return tf.identity(batch)
 
 
 def _side_by_side(pixels, height, width):

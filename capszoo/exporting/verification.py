@@ -10,10 +10,14 @@ from capszoo.exporting.isolation import run_alone
 from capszoo.integrity import IntegrityError, sha256_of, verify_file
 
 EXAMPLES = "assets.extra/examples/examples.npz"
+ROUNDING = "assets.extra/examples/rounding.json"
 REPORT = "export.json"
 
 # Largest deviation from the Keras model, as a share of the output's largest value or of one, if that is more.
 TOLERANCE = 1e-5
+# EM routing divides by variances that may be tiny: there the last bit of the pixels alone can move poses further than
+# that, and every operation of an artefact may round in its own way. So many times that movement is allowed.
+ROUNDINGS = 10
 # Rounding a weight to float16 changes it by up to 2^-11. If all roundings of a layer agreed, two convolutions
 # would be off by 2 such steps, the primary squash could double that, votes add 1, and the second squash
 # doubles again: 10. That routing answers to what it sees is not counted; in practice most roundings cancel.
@@ -28,7 +32,8 @@ def verify(bundle) -> dict:
 
     Returns the largest absolute deviations, e.g. {"serving_default": {"scores": 1e-8, "poses": 1e-8}, ...}.
     Every example counts twice, alone and in a batch. Allowed is 1e-5, for float16 weights 4.9e-3, times the
-    output's largest value where that is above one.
+    output's largest value where that is above one; or, where that is more, ten times what a change of the last bit of
+    the pixels does to the Keras model.
     Errors: `FileNotFoundError` for a folder that is no bundle; `IntegrityError` for a file that is missing,
     altered or not listed, and for an artefact that deviates too far; `RuntimeError` for one that fails.
     """
@@ -65,10 +70,12 @@ def require_agreement(bundle, deviations):
     """Errors: `IntegrityError` naming the artefact and output that deviate further than allowed."""
     with np.load(bundle / EXAMPLES, allow_pickle=False) as stored:
         largest = {key.removeprefix("features/"): float(np.abs(stored[key]).max()) for key in stored}
+    stored = json.loads((bundle / ROUNDING).read_text(encoding="utf-8"))
+    rounding = {key.removeprefix("features/"): value for key, value in stored.items()}
     for artefact, outputs in deviations.items():
         tolerance = FLOAT16_TOLERANCE if artefact == "litert-float16" else TOLERANCE
         for output, deviation in outputs.items():
-            allowed = tolerance * max(1.0, largest[output])
+            allowed = max(tolerance * max(1.0, largest[output]), ROUNDINGS * rounding[output])
             # Written so that NaN fails.
             if not deviation <= allowed:
                 raise IntegrityError(
