@@ -274,7 +274,6 @@ class CardConfig:
       reference: where in the paper the number stands that the preset aims at.
       deviations: how the preset differs from the paper.
       protocols: the evaluations of this preset, each with the paper's value as a share (null: the paper has none).
-      data_licence: terms of the data set.
     """
 
     title: str = ""
@@ -282,4 +281,3 @@ class CardConfig:
     reference: str = ""
     deviations: tuple[str, ...] = ()
     protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)
-    data_licence: str = ""

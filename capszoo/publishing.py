@@ -101,7 +101,7 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         },
         metrics=tuple(metrics),
         licence=LICENCE,
-        data_licence=recipe.card.data_licence,
+        data_licence=recipe.data.licence,
         files={
             file: WeightFile(sha256_of(folder / file), (folder / file).stat().st_size, kind)
             for file, kind in ((WEIGHTS, dtype), (CHECK, "float32"))

@@ -112,3 +112,41 @@ def robustness_table(report) -> Table:
         attack = f"{curve.attack} {'targeted' if curve.targeted else 'untargeted'}, {curve.metric}"
         table.add_row(model, attack, *(f"{point.value:.1%}" for point in curve.points))
     return table
+
+
+def sparsity_table(report) -> Table:
+    """Layers of capsules before and after iterative inference: how many are long, and which."""
+    table = Table(box=None, header_style="bold", title=f"{report.n} images of {report.data} {report.split}")
+    for column in ("layer", "condition"):
+        table.add_column(column)
+    for column in ("active", "Hoyer", "longest", "labelled longest", "labelled", "others"):
+        table.add_column(column, justify="right")
+    for layer, conditions in report.layers.items():
+        for condition, s in conditions.items():
+            share = "" if s.labelled_longest is None else f"{s.labelled_longest:.1%}"
+            lengths = ("" if length is None else f"{length:.3f}" for length in (s.labelled, s.others))
+            first = (f"{s.active:.2f}", f"{s.hoyer:.3f}", f"{s.largest:.3f}")
+            table.add_row(layer, condition, *first, share, *lengths)
+    return table
+
+
+def likelihood_table(report) -> Table:
+    """Log-likelihoods in nats for each number of an image, models' beside Gaussians'."""
+    title = f"nats a number, {report.n} images of {report.data} {report.split}, noise {report.noise:g}"
+    table = Table(box=None, header_style="bold", title=title)
+    table.add_column("")
+    for column in (
+        "lower bound",
+        f"of {report.samples} samples",
+        "above the Gaussian",
+        "surest parent",
+        "parents",
+    ):
+        table.add_column(column, justify="right")
+    for name, values in report.models.items():
+        gain = f"{values['gain']:+.4f} (+- {values['interval']:.4f})"
+        bounds = (f"{values['bound']:.4f}", f"{values['importance']:.4f}", gain)
+        table.add_row(name, *bounds, f"{report.choice[name]:.3f}", f"{report.parents[name]:.1f}")
+    for name in ("gaussian", "independent", "ceiling"):
+        table.add_row(name, "", f"{getattr(report, name):.4f}")
+    return table

@@ -34,7 +34,7 @@ class TestEveryRecipe:
         assert recipe.name == name
         assert recipe.card.title
         assert recipe.card.reference
-        assert recipe.card.data_licence
+        assert recipe.data.licence
         assert recipe.card.protocols
 
     def test_is_named_after_its_architecture(self, name):

@@ -7,6 +7,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.dataset import DataSet
+from capszoo.data.mnist import LICENCE
 from capszoo.data.sources import DataNotFound, data_folder
 from capszoo.data.split import ArraySplit, Split
 
@@ -41,6 +42,7 @@ class Affnist(DataSet):
     version: Literal["transformed", "centred"] = "transformed"
 
     num_classes = 10
+    licence = LICENCE
     class_names = tuple("0123456789")
     image_shape = (40, 40, 1)
 

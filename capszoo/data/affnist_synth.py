@@ -10,7 +10,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.data.augment import affine, rotations
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import require_natural
+from capszoo.data.mnist import LICENCE, require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -52,6 +52,7 @@ class AffnistSynth(DataSet):
     seed: int = 0
 
     num_classes = 10
+    licence = LICENCE
     class_names = tuple("0123456789")
     image_shape = (CANVAS, CANVAS, 1)
 

@@ -10,6 +10,7 @@ class DataSet(abc.ABC):
 
     where:
       num_classes, class_names: how many classes there are, and their names in the order of the labels.
+      licence: whose the data are and on what terms.
       labels_per_image: classes in one image; labels are `[n]` for one, `[n, k]` for k.
       image_shape: `(H, W, C)` of the images a model is given.
       raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
@@ -20,6 +21,7 @@ class DataSet(abc.ABC):
 
     num_classes: int
     class_names: tuple[str, ...]
+    licence: str
     labels_per_image = 1
 
     @property

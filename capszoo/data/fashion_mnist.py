@@ -27,6 +27,7 @@ class FashionMnist(DataSet):
     shift: int = 2
 
     num_classes = 10
+    licence = "Fashion-MNIST by Zalando SE; MIT"
     class_names = (
         *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
         *("sandal", "shirt", "sneaker", "bag", "ankle boot"),

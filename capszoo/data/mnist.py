@@ -9,6 +9,8 @@ from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
 from capszoo.data.split import ArraySplit, Split
 
+LICENCE = "MNIST by LeCun, Cortes, Burges; commonly given as CC BY-SA 3.0"
+
 
 @section("data", "mnist")
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Mnist(DataSet):
     shift: int = 2
 
     num_classes = 10
+    licence = LICENCE
     class_names = tuple("0123456789")
 
     def __post_init__(self):

@@ -7,7 +7,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.data.augment import place, translate
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import require_natural
+from capszoo.data.mnist import LICENCE, require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -51,6 +51,7 @@ class MultiMnist(DataSet):
     seed: int = 0
 
     num_classes = 10
+    licence = LICENCE
     labels_per_image = 2
     class_names = tuple("0123456789")
     image_shape = (28 + 2 * PAD, 28 + 2 * PAD, 1)

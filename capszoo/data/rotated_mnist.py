@@ -7,7 +7,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.data.augment import rotate
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import require_natural
+from capszoo.data.mnist import LICENCE, require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -35,6 +35,7 @@ class RotatedMnist(DataSet):
     seed: int = 0
 
     num_classes = 10
+    licence = LICENCE
     class_names = tuple("0123456789")
     image_shape = (28, 28, 1)
 

@@ -66,6 +66,7 @@ class Smallnorb(DataSet):
     )
 
     num_classes = len(CLASS_NAMES)
+    licence = "smallNORB by LeCun, Huang, Bottou; for research purposes, not to be sold"
     class_names = CLASS_NAMES
 
     def __post_init__(self):
@@ -121,6 +122,8 @@ class Smallnorb(DataSet):
 @dataclasses.dataclass(frozen=True)
 class Synthnorb(Smallnorb):
     """synthnorb (see `capszoo.data.synthnorb`) with the options of `Smallnorb`. It is not smallNORB."""
+
+    licence = "rendered by capszoo; Apache-2.0"
 
 
 class PairSplit(ArraySplit):

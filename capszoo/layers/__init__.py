@@ -1,27 +1,45 @@
 """Capsule layers, free of any one paper's architecture."""
 
+from capszoo.layers.attention import GaussianCapsules, Patches, TopDownCapsules
+from capszoo.layers.attention_pooling import AttentionPooling
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
+from capszoo.layers.generative import Divergence, GaussianCode, PartsFromObjects, SampledCapsules
 from capszoo.layers.learned import AffinePrimaryCapsules, NormalisedClassCapsules, NormalisedConvCapsules
 from capszoo.layers.length import Length
 from capszoo.layers.masking import MaskCapsules, MostActive
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.layers.primary import PrimaryCapsules
+from capszoo.layers.set_transformer import InducedSetAttention, Named, SeedPooling, SetAttention
 from capszoo.layers.sparse import LatentCapsules, SparseMask
+from capszoo.layers.templates import TemplateRenderer
 
 __all__ = [
     "AffinePrimaryCapsules",
+    "AttentionPooling",
     "ConvCapsules",
     "Decoder",
     "DenseCapsules",
+    "Divergence",
+    "GaussianCapsules",
+    "GaussianCode",
+    "InducedSetAttention",
     "LatentCapsules",
     "Length",
     "MaskCapsules",
     "MatrixPrimaryCapsules",
     "MostActive",
+    "Named",
     "NormalisedClassCapsules",
     "NormalisedConvCapsules",
+    "PartsFromObjects",
+    "Patches",
     "PrimaryCapsules",
+    "SampledCapsules",
+    "SeedPooling",
+    "SetAttention",
     "SharedClassCapsules",
     "SparseMask",
+    "TemplateRenderer",
+    "TopDownCapsules",
 ]

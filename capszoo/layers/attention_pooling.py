@@ -46,9 +46,7 @@ class AttentionPooling(keras.layers.Layer):
         self.attention = self.add_weight(
             name="attention", shape=(features, capsules), initializer="glorot_uniform"
         )
-        self.bias = self.add_weight(
-            name="bias", shape=(capsules, values), initializer=self.bias_initializer
-        )
+        self.bias = self.add_weight(name="bias", shape=(capsules, values), initializer=self.bias_initializer)
 
     def call(self, features):
         features = features + self.places

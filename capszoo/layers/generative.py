@@ -55,6 +55,10 @@ class SampledCapsules(keras.layers.Layer):
             density = density + ops.sum(normal.log_prob(sampled_poses), axis=axes)
         return sampled_poses, ops.sigmoid(sampled), sampled, density
 
+    # Shapes are told, since JAX's distributions cannot be traced for a batch of any size.
+    def compute_output_shape(self, poses_shape, logits_shape, log_deviations_shape=None):
+        return (poses_shape, logits_shape, logits_shape, logits_shape)
+
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}
 
@@ -76,8 +80,12 @@ class PartsFromObjects(keras.layers.Layer):
       i = 0: the clutter, always present, N(A_j; I, clutter_deviation).
       rho_ij: in [0, 1], the logistic function of the weight `affinities[N, O]`; rho_0j is `clutter`.
       gamma_ij: the logistic function of the weight `part_logits[N, 1 + O]`.
-      M_ij: affine maps from part to object, the weight `offsets[N, O, 2, 3]`.
-      c_ij: standard deviations, 0.1 + softplus of the weight `widths[N, O, 2, 3]`.
+      M_ij: affine maps from part to object, the sum of the weights `common_offsets[N, 2, 3]` and `offsets[N, O, 2, 3]`.
+      c_ij: standard deviations, 0.1 + softplus of the sum of the weights `common_widths[N, 2, 3]` and `widths[N, O, 2,
+        3]`.
+
+    What all objects have in common keeps those that explain nothing near to those that do. Without it the first object
+    that fits explains every image, and none of the others ever comes near.
 
     Returns `(density, coefficients)`: log p(A_j, t_j | objects) `[B, N]`, that of the logit of t_j, and the posterior
     p(s_j = i | objects, parts) `[B, N, 1 + O]`, each row summing to one (appendix D).
@@ -105,25 +113,29 @@ class PartsFromObjects(keras.layers.Layer):
 
     def build(self, object_poses_shape, *_):
         pairs = (self.num_parts, self.num_objects)
-        random = keras.initializers.RandomNormal
-        # Objects that start alike would stay alike.
-        self.affinities = self.add_weight(name="affinities", shape=pairs, initializer=random(0.0, 0.5))
+        self.affinities = self.add_weight(name="affinities", shape=pairs, initializer="zeros")
         self.part_presence = self.add_weight(
             name="part_logits", shape=(self.num_parts, 1 + self.num_objects), initializer="zeros"
         )
+        self.common_offsets = self.add_weight(
+            name="common_offsets", shape=(self.num_parts, 2, 3), initializer=NearIdentity(0.1)
+        )
+        # Objects that start alike would stay alike.
         self.offsets = self.add_weight(
-            name="offsets", shape=(*pairs, 2, 3), initializer=NearIdentity(0.3)
+            name="offsets", shape=(*pairs, 2, 3), initializer=keras.initializers.RandomNormal(stddev=0.1)
         )
-        self.widths = self.add_weight(
-            name="widths", shape=(*pairs, 2, 3), initializer=keras.initializers.Constant(0.0)
+        self.common_widths = self.add_weight(
+            name="common_widths", shape=(self.num_parts, 2, 3), initializer="zeros"
         )
+        self.widths = self.add_weight(name="widths", shape=(*pairs, 2, 3), initializer="zeros")
 
     def call(self, object_poses, object_logits, part_poses, part_logits):
         normal = distributions().Normal
         # [B, N, 1, 2, 3] beside [B, 1, O, 2, 3] and [N, O, 2, 3]
         poses = ops.expand_dims(part_poses, 2)
-        means = compose(ops.expand_dims(object_poses, 1) + identity(), ops.convert_to_tensor(self.offsets))
-        widths = LEAST_WIDTH + ops.softplus(self.widths)
+        offsets = ops.expand_dims(self.common_offsets, 1) + self.offsets
+        means = compose(ops.expand_dims(object_poses, 1) + identity(), offsets)
+        widths = LEAST_WIDTH + ops.softplus(ops.expand_dims(self.common_widths, 1) + self.widths)
         on = ops.sum(normal(means, widths).log_prob(poses), axis=(-2, -1))
         clutter = ops.sum(normal(identity(), self.clutter_deviation).log_prob(poses), axis=(-2, -1))
         on = ops.concatenate([clutter, on], axis=-1)
@@ -140,6 +152,11 @@ class PartsFromObjects(keras.layers.Layer):
         clutter = ops.full_like(weights[..., :1], math.log(self.clutter))
         return ops.log_softmax(ops.concatenate([clutter, weights], axis=-1))
 
+    def compute_output_shape(
+        self, object_poses_shape, object_logits_shape, part_poses_shape, part_logits_shape
+    ):
+        return (part_logits_shape, (*part_logits_shape, 1 + self.num_objects))
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -154,15 +171,16 @@ class PartsFromObjects(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class Divergence(keras.layers.Layer):
-    """How much a sample costs beside the likelihood of the pixels: one sample's estimate of KL(q, p).
+    """How much each capsule of a sample costs beside the likelihood of the pixels: an estimate of KL(q, p).
 
-        log q(parts) + log q(objects) - log p(parts | objects) - log p(objects)      # appendix A
-        p(objects) = prod_i relaxed Bernoulli(t_i; presence) N(A_i; 0, 1)            # equations 1 and 2
+        log q(t_i, A_i) - log p(t_i, A_i)                            # objects; appendix A
+        log q(t_j, A_j) - log p(t_j, A_j | objects)                  # parts
+        p(t_i, A_i) = relaxed Bernoulli(t_i; presence) N(A_i; 0, 1)  # equations 1 and 2
 
     where:
       A_i: `object_poses[B, O, ...]`; t_i: `object_logits[B, O]`, their logits.
       log q: `object_density[B, O]` and `posterior_density[B, N]`; log p(parts | objects): `part_density[B, N]`.
-      the result: `[B]`, in nats.
+      the result: `[B, O + N]`, in nats, objects first.
 
     Errors: `ValueError` for a presence outside (0, 1).
     """
@@ -179,11 +197,52 @@ class Divergence(keras.layers.Layer):
         objects = presence_density(object_logits, prior, self.temperature)
         axes = tuple(range(2, len(object_poses.shape)))
         objects = objects + ops.sum(distributions().Normal(0.0, 1.0).log_prob(object_poses), axis=axes)
-        parts = ops.sum(posterior_density - part_density, axis=-1)
-        return ops.sum(object_density - objects, axis=-1) + parts
+        return ops.concatenate([object_density - objects, posterior_density - part_density], axis=-1)
+
+    def compute_output_shape(
+        self,
+        object_poses_shape,
+        object_logits_shape,
+        object_density_shape,
+        posterior_density_shape,
+        part_density_shape,
+    ):
+        return (object_logits_shape[0], object_logits_shape[1] + part_density_shape[1])
 
     def get_config(self):
         return {**super().get_config(), "presence": self.presence, "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class GaussianCode(keras.layers.Layer):
+    """A code drawn from a normal posterior whose prior is N(0, 1); outside training its mean.
+
+        z = m + d * noise
+        KL(N(m_k, d_k^2), N(0, 1)) = (m_k^2 + d_k^2 - 1) / 2 - log d_k
+
+    where:
+      m, log d: `means[B, K]` and `log_deviations[B, K]`; the latter counts within +-10.
+
+    Returns `(z, d, divergence)`, each `[B, K]`, the last in nats.
+    Source: Kingma and Welling 2013, section 3.
+    """
+
+    def __init__(self, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.seed_generator = keras.random.SeedGenerator()
+
+    def call(self, means, log_deviations, training=False):
+        deviations = ops.exp(ops.clip(log_deviations, -10.0, 10.0))
+        code = means
+        if training:
+            code = means + deviations * keras.random.normal(ops.shape(means), seed=self.seed_generator)
+        tfd = distributions()
+        divergence = tfd.kl_divergence(tfd.Normal(means, deviations), tfd.Normal(0.0, 1.0))
+        return code, deviations, divergence
+
+    def compute_output_shape(self, means_shape, log_deviations_shape):
+        return (means_shape, means_shape, means_shape)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -207,6 +266,28 @@ class NearIdentity(keras.initializers.Initializer):
         return {"deviation": self.deviation}
 
 
+@keras.saving.register_keras_serializable(package="capszoo")
+class ScatteredCapsules(keras.initializers.Initializer):
+    """Capsules `[N, 7]`: affine maps `[2, 3]` near the identity, row by row, in many places; and a logit.
+
+    where:
+      deviation: of the normal noise in the linear part; translations have four times as much.
+      logit: of the presences.
+    """
+
+    def __init__(self, deviation=0.15, logit=1.0):
+        self.deviation, self.logit = deviation, logit
+
+    def __call__(self, shape, dtype=None):
+        noise = keras.random.normal(shape, dtype=dtype)
+        middle = ops.array([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, self.logit], noise.dtype)
+        scale = ops.array([1.0, 1.0, 4.0, 1.0, 1.0, 4.0, 0.0], noise.dtype)
+        return middle + self.deviation * scale * noise
+
+    def get_config(self):
+        return {"deviation": self.deviation, "logit": self.logit}
+
+
 def presence_density(sampled, logits, temperature):
     """log density of the logit of a relaxed Bernoulli variable with `logits` at the value `sampled`."""
     return distributions().Logistic(logits / temperature, 1.0 / temperature).log_prob(sampled)
@@ -219,6 +300,5 @@ def identity():
 
 def compose(outer, inner):
     """The affine maps `outer` after `inner`, both `[..., 2, 3]`."""
-    linear = outer[..., :2]
-    composed = ops.sum(ops.expand_dims(linear, -1) * ops.expand_dims(inner, -3), axis=-2)
-    return composed + outer[..., 2:] * ops.array([0.0, 0.0, 1.0], "float32")
+    linear = outer[..., :1] * inner[..., :1, :] + outer[..., 1:2] * inner[..., 1:, :]
+    return linear + outer[..., 2:] * ops.array([0.0, 0.0, 1.0], "float32")

@@ -140,3 +140,22 @@ def _repeated(weight, batch):
     """`weight[M, D]` for each row of `batch`: `[B, M, D]`."""
     weight = ops.cast(weight, batch.dtype)
     return ops.broadcast_to(weight[None], (ops.shape(batch)[0], *weight.shape))
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class Named(keras.layers.Layer):
+    """Adds to each element of a list a learned vector, its name, by which a set transformer tells elements apart.
+
+        y_n = x_n + e_n
+
+    where:
+      x: `[B, N, D]`; e: the weight `names[N, D]`.
+    """
+
+    def build(self, elements_shape):
+        self.names = self.add_weight(
+            name="names", shape=elements_shape[1:], initializer=keras.initializers.RandomNormal(stddev=0.5)
+        )
+
+    def call(self, elements):
+        return elements + self.names

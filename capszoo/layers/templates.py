@@ -41,10 +41,10 @@ class TemplateRenderer(keras.layers.Layer):
         self.templates = self.add_weight(
             name="templates",
             shape=(*shape, self.image_shape[-1]),
-            initializer=keras.initializers.RandomNormal(1.0, 0.5),
+            initializer=keras.initializers.RandomNormal(1.0, 0.2),
         )
         self.alphas = self.add_weight(
-            name="alphas", shape=(*shape, 1), initializer=keras.initializers.RandomNormal(-1.5, 0.5)
+            name="alphas", shape=(*shape, 1), initializer=keras.initializers.RandomNormal(-1.5, 0.2)
         )
 
     def drawn(self, poses):
@@ -89,7 +89,8 @@ def warp(templates, poses, size):
     )
     cells = ops.reshape(cells, (count * (side + 1) ** 2, 4 * channels))
     first = ops.arange(count, dtype="int32")[None, :, None] * (side + 1) ** 2
-    places = ops.cast(row * (side + 1) + column, "int32") + first
+    # Clipped, for what is cast from NaN is no cell; its pixels are NaN all the same.
+    places = ops.clip(ops.cast(row * (side + 1) + column, "int32"), 0, (side + 1) ** 2 - 1) + first
     above_left, above_right, below_left, below_right = ops.split(ops.take(cells, places, axis=0), 4, axis=-1)
     above = above_left + x * (above_right - above_left)
     below = below_left + x * (below_right - below_left)

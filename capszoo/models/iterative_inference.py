@@ -105,7 +105,9 @@ class IterativeInference:
         errors = [_total(ops.square(states[name] - predictions[name])) for name in states]
         # What is not free is what is predicted.
         activities = {**predictions, **states}
-        penalties = [eta * _total(length(activities[name])) for name, eta in self.sparsity.items() if penalised]
+        penalties = [
+            eta * _total(length(activities[name])) for name, eta in self.sparsity.items() if penalised
+        ]
         clamped = [] if labels is None else [_total(ops.square(length(activities[self._top]) - labels))]
         return sum(errors + penalties + clamped)
 

@@ -61,9 +61,9 @@ class PredictiveCodingCapsNet(DynamicCapsNet):
     def _class_capsules(self, primary, num_classes):
         if self.hidden_capsules:
             routing = UniformRouting("sum", use_bias=False, name="routing")
-            primary = DenseCapsules(
-                self.hidden_capsules, self.hidden_dim, routing, name="hidden_capsules"
-            )(primary)
+            primary = DenseCapsules(self.hidden_capsules, self.hidden_dim, routing, name="hidden_capsules")(
+                primary
+            )
         return super()._class_capsules(primary, num_classes)
 
     def inference(self, model, **options):

@@ -11,13 +11,20 @@ Test errors are measured by `evaluate(model, recipe, protocol)`; the names of th
   svm, svm_affnist, svm_affnist_synth, svm_transfer_affnist, svm_transfer_affnist_synth
                         a support vector machine on poses, for networks without classes; with `masked_` before the
                         name on masked poses; see `capszoo.protocols.support_vectors`
+  probe, probe_rotated_45, probe_rotated_90, probe_rotated_135, probe_rotated_180, probe_affnist, probe_affnist_synth
+                        a linear classifier on the variables of a generative model; with `presence_` before the name
+                        on presences alone; see `capszoo.protocols.linear_probe`
 
 `compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
-attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference.
+attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference,
+`measure_likelihood` says how likely test images are to a generative model, `compare_routing` sets errors with and
+without routing and decoder side by side.
 """
 
 from capszoo.protocols.adversarial import Robustness, draw_robustness, measure_robustness
 from capszoo.protocols.classification import PROTOCOLS, evaluate
+from capszoo.protocols.likelihood import LikelihoodReport, measure_likelihood
+from capszoo.protocols.routing_comparison import RoutingComparison, compare_routing
 from capszoo.protocols.sparsity import SparsityReport, infer_activities, measure_sparsity
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.subject import Subject
@@ -25,14 +32,18 @@ from capszoo.protocols.viewpoints import ViewpointComparison, compare_viewpoints
 
 __all__ = [
     "PROTOCOLS",
+    "LikelihoodReport",
     "Robustness",
+    "RoutingComparison",
     "SparsityReport",
     "Subject",
     "ViewpointComparison",
+    "compare_routing",
     "compare_viewpoints",
     "draw_robustness",
     "evaluate",
     "infer_activities",
+    "measure_likelihood",
     "measure_robustness",
     "measure_sparsity",
     "wilson",

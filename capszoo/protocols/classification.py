@@ -8,6 +8,7 @@ from capszoo.card import Measurement
 from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
 from capszoo.protocols.crops import predict_crops
+from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.support_vectors import HEADS, predict_masked_svm, predict_svm
 from capszoo.scoring import predict_split, wrong
@@ -92,14 +93,21 @@ PROTOCOLS: dict[str, Callable] = {
     )
 }
 MASKED_HEADS = {f"masked_{name}": function for name, function in HEADS.items()}
-# Protocols that ask a model for poses, and not for scores of classes.
-OF_POSES = {**HEADS, **MASKED_HEADS}
+PRESENCE_PROBES = {f"presence_{name}": function for name, function in PROBES.items()}
+# Protocols that ask a model for poses, and not for scores of classes, by what classifies them.
+METRICS = {
+    **dict.fromkeys(HEADS | MASKED_HEADS, "SVM test error"),
+    **dict.fromkeys(PROBES | PRESENCE_PROBES, "linear probe test error"),
+}
+OF_POSES = {**HEADS, **MASKED_HEADS, **PROBES, **PRESENCE_PROBES}
 PROTOCOLS |= OF_POSES
 # How a protocol gets the scores of a split, where that is not one look at each image.
 SCORES: dict[str, Callable] = {
     "test_error_multicrop": predict_crops,
     **dict.fromkeys(HEADS, predict_svm),
     **dict.fromkeys(MASKED_HEADS, predict_masked_svm),
+    **dict.fromkeys(PROBES, predict_probe),
+    **dict.fromkeys(PRESENCE_PROBES, predict_presence_probe),
 }
 for _function in PROTOCOLS.values():
     _function.__test__ = False  # not pytest's
@@ -143,7 +151,7 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     mistakes = int(wrong(scores, labels).sum())
     return Measurement(
         protocol=protocol,
-        metric="SVM test error" if protocol in OF_POSES else "test error",
+        metric=METRICS.get(protocol, "test error"),
         value=mistakes / len(split),
         interval=wilson(mistakes, len(split)),
         wrong=mistakes,

@@ -130,9 +130,7 @@ def infer_activities(
     conditions = {FEED_FORWARD: (0, None), INFERENCE: (steps, None), PENALISED: (steps, penalty)}
     poses, energies = {}, {}
     for number, (condition, (count, weights)) in enumerate(conditions.items()):
-        infer = architecture.inference(
-            subject.model, steps=count, rate=rate, sparsity=weights, output=output
-        )
+        infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights, output=output)
         parts = []
         for start in range(0, len(images), batch_size):
             rows = slice(start, start + batch_size)
@@ -151,7 +149,9 @@ def _infer(infer, images, labels):
     """Poses of the dense layers of capsules, and the energies without the penalty, of one batch."""
     states = infer(images, labels)
     energies = infer.energies(images, states, labels, penalised=False)
-    return {name: np.asarray(value) for name, value in states.items() if len(value.shape) == 3}, np.asarray(energies)
+    return {name: np.asarray(value) for name, value in states.items() if len(value.shape) == 3}, np.asarray(
+        energies
+    )
 
 
 def measure_sparsity(
@@ -192,9 +192,7 @@ def measure_sparsity(
     return SparsityReport(
         layers={
             name: {
-                condition: sparsity_of(
-                    layers[name], batch["labels"] if name == "class_capsules" else None
-                )
+                condition: sparsity_of(layers[name], batch["labels"] if name == "class_capsules" else None)
                 for condition, layers in poses.items()
             }
             for name in poses[FEED_FORWARD]

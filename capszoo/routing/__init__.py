@@ -1,5 +1,6 @@
 """Routing algorithms: pure mathematics on votes, one file each."""
 
+from capszoo.routing.attention import AttentionRouting
 from capszoo.routing.base import Routing
 from capszoo.routing.dynamic import DynamicRouting, UniformRouting
 from capszoo.routing.em import EMRouting
@@ -7,8 +8,10 @@ from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 from capszoo.routing.squash import length, squash
+from capszoo.routing.von_mises_fisher import log_bessel_i, log_von_mises_fisher
 
 __all__ = [
+    "AttentionRouting",
     "DynamicRouting",
     "EMRouting",
     "KernelRouting",
@@ -17,5 +20,7 @@ __all__ = [
     "Routing",
     "UniformRouting",
     "length",
+    "log_bessel_i",
+    "log_von_mises_fisher",
     "squash",
 ]

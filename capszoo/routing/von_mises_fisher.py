@@ -75,9 +75,7 @@ def log_von_mises_fisher(vectors, means, concentrations):
     cosines = ops.sum(_direction(vectors) * _direction(means), axis=-1)
     order = d / 2 - 1
     normaliser = (
-        order * ops.log(concentrations)
-        - d / 2 * math.log(2 * math.pi)
-        - log_bessel_i(order, concentrations)
+        order * ops.log(concentrations) - d / 2 * math.log(2 * math.pi) - log_bessel_i(order, concentrations)
     )
     return normaliser + concentrations * cosines
 

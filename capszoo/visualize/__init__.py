@@ -12,6 +12,7 @@ from capszoo.visualize.decoding import (
     perturbations,
     reconstructions,
 )
+from capszoo.visualize.generation import draw_parse, draw_samples
 from capszoo.visualize.inference import draw_inferred_poses
 from capszoo.visualize.overview import overview
 from capszoo.visualize.predictions import draw_predictions
@@ -43,12 +44,14 @@ __all__ = [
     "draw_capsule_reconstructions",
     "draw_coefficients",
     "draw_inferred_poses",
+    "draw_parse",
     "draw_perturbations",
     "draw_poses",
     "draw_predictions",
     "draw_rank_frequencies",
     "draw_ranked_support",
     "draw_reconstructions",
+    "draw_samples",
     "draw_vote_distances",
     "overview",
     "perturbations",

@@ -7,6 +7,7 @@ from capszoo.visualize.decoding import (
     perturbations,
     reconstructions,
 )
+from capszoo.visualize.generation import draw_parse, draw_samples
 from capszoo.visualize.routing import coefficients, draw_coefficients
 from capszoo.visualize.sparsity import capsule_reconstructions, draw_capsule_reconstructions
 from capszoo.visualize.votes import draw_vote_distances, vote_distances
@@ -17,6 +18,7 @@ def overview(model, images, class_names=None):
 
         reconstructions, perturbations            with a decoder; the latter of the first image
         capsule_reconstructions                   of the first image, with latent capsules
+        parse, samples                            of a generative model of parts, which has no other drawings
         activations_<layer>                       of every grid of capsules
         coefficients_<layer>, votes_<layer>       of every routing; votes of the first image
 
@@ -26,6 +28,10 @@ def overview(model, images, class_names=None):
 
     Errors: `ValueError` for images of another shape than the model's, and for a model without capsules on a grid.
     """
+    if any(layer.name == "top_down" for layer in model.layers):
+        yield "parse", draw_parse(model, images)
+        yield "samples", draw_samples(model)
+        return
     if any(layer.name == "decoder" for layer in model.layers):
         decoded = reconstructions(model, images)
         yield "reconstructions", draw_reconstructions(images, decoded)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+from oracles import attention_capsules
 from oracles import dynamic_routing as oracle
 from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
@@ -113,6 +114,13 @@ def _lstm(state_roles):
     return routed
 
 
+def _attention(accumulate):
+    """The oracle of an `AttentionRouting`."""
+    return lambda votes, activations, weights, num_iterations: attention_capsules.attention(
+        votes, weights["query"], num_iterations, accumulate
+    )
+
+
 _OF_EACH_PARENT = ("log_alpha", "log_beta", "theta1", "theta2", "log_theta3")
 _LSTM_WEIGHTS = {
     "kernel": (12, 12),
@@ -170,6 +178,24 @@ ROUTINGS = [
         per_parent=("bias",),
         share="all",
         iterations=(1,),
+    ),
+    RoutingGolden(
+        "attention",
+        routing.AttentionRouting,
+        _attention(accumulate=False),
+        weights={"query": (4, 5)},
+        per_parent=("query",),
+        share="any",
+        iterations=(1, 2, 3),
+    ),
+    RoutingGolden(
+        "attention_accumulated",
+        lambda **keywords: routing.AttentionRouting(accumulate=True, **keywords),
+        _attention(accumulate=True),
+        weights={"query": (4, 5)},
+        per_parent=("query",),
+        share="any",
+        iterations=(1, 3),
     ),
     RoutingGolden(
         "em",
@@ -263,6 +289,15 @@ class LayerGolden:
 
 
 _CAPSULES_OF_3_TYPES = ((5, 6, 3, 4, 4), (5, 6, 3))
+
+
+def _set_attention(lookers, seen, prefix=""):
+    """The weights of a `SetAttention` of 8 units."""
+    inputs = {"queries": lookers, "keys": seen, "values": seen, "output": 8}
+    weights = {f"{prefix}{name}/kernel": (width, 8) for name, width in inputs.items()}
+    weights |= {f"{prefix}{name}/bias": (8,) for name in inputs if name != "keys"}
+    return weights | {f"{prefix}norm{i}/{name}": (8,) for i in (1, 2) for name in ("gamma", "beta")}
+
 
 LAYERS = [
     LayerGolden(
@@ -383,6 +418,124 @@ LAYERS = [
         output=((2, 4, 4), (2,)),
         weights={"kernel": (5, 6, 3, 4, 2, 4), "routing/beta_u": (2,), "routing/beta_a": (2,)},
     ),
+    LayerGolden(
+        "top_down",
+        lambda **keywords: layers.TopDownCapsules(
+            routing.AttentionRouting(name="attention"), noise=0.1, **keywords
+        ),
+        inputs=((3, 4), (5, 6)),
+        output=((5, 6), (5, 3)),
+        weights={
+            "kernel": (3, 4, 5, 6),
+            "bias": (3, 5, 6),
+            "log_scales": (3, 5),
+            "log_concentrations": (3, 5),
+            "attention/query": (5, 6),
+        },
+    ),
+    LayerGolden(
+        "top_down_density",
+        lambda **keywords: layers.TopDownCapsules(
+            routing.AttentionRouting(name="attention"), noise=0.1, rule="density", **keywords
+        ),
+        inputs=((3, 4), (5, 6)),
+        output=((5, 6), (5, 3)),
+        weights={
+            "kernel": (3, 4, 5, 6),
+            "bias": (3, 5, 6),
+            "log_scales": (3, 5),
+            "log_concentrations": (3, 5),
+            "attention/query": (5, 6),
+        },
+    ),
+    LayerGolden(
+        "gaussian_capsules",
+        lambda **keywords: layers.GaussianCapsules(3, 4, **keywords),
+        inputs=((7,),),
+        output=((3, 4), (3, 4)),
+        weights={"dense/kernel": (7, 24), "dense/bias": (24,)},
+    ),
+    LayerGolden(
+        "patches", lambda **keywords: layers.Patches(2, **keywords), inputs=((4, 6, 3),), output=(6, 12)
+    ),
+    LayerGolden(
+        "attention_pooling",
+        lambda **keywords: layers.AttentionPooling(3, 4, **keywords),
+        inputs=((5, 6, 7),),
+        output=(3, 4),
+        weights={"places": (5, 6, 7), "kernel": (7, 12), "attention": (7, 3), "bias": (3, 4)},
+    ),
+    LayerGolden(
+        "set_attention",
+        lambda **keywords: layers.SetAttention(8, 2, **keywords),
+        inputs=((3, 6), (4, 5)),
+        output=(3, 8),
+        weights=_set_attention(6, 5),
+        float32=False,
+    ),
+    LayerGolden(
+        "induced_set_attention",
+        lambda **keywords: layers.InducedSetAttention(8, 2, 3, **keywords),
+        inputs=((4, 6),),
+        output=(4, 8),
+        weights={
+            "points": (3, 8),
+            **_set_attention(8, 6, "gather/"),
+            **_set_attention(6, 8, "spread/"),
+        },
+        float32=False,
+    ),
+    LayerGolden(
+        "seed_pooling",
+        lambda **keywords: layers.SeedPooling(2, 8, 2, **keywords),
+        inputs=((4, 6),),
+        output=(2, 8),
+        weights={"seeds": (2, 8), **_set_attention(8, 6, "attention/")},
+        float32=False,
+    ),
+    LayerGolden(
+        "named", layers.Named, inputs=((4, 6),), output=(4, 6), weights={"names": (4, 6)}, float32=False
+    ),
+    LayerGolden(
+        "sampled_capsules",
+        lambda **keywords: layers.SampledCapsules(0.5, **keywords),
+        inputs=((4, 2, 3), (4,)),
+        output=((4, 2, 3), (4,), (4,), (4,)),
+    ),
+    LayerGolden(
+        "sampled_capsules_gaussian",
+        layers.SampledCapsules,
+        inputs=((4, 2, 3), (4,), (4, 2, 3)),
+        output=((4, 2, 3), (4,), (4,), (4,)),
+    ),
+    LayerGolden(
+        "parts_from_objects",
+        lambda **keywords: layers.PartsFromObjects(2, 4, **keywords),
+        inputs=((2, 2, 3), (2,), (4, 2, 3), (4,)),
+        output=((4,), (4, 3)),
+        weights={
+            "affinities": (4, 2),
+            "part_logits": (4, 3),
+            "common_offsets": (4, 2, 3),
+            "offsets": (4, 2, 2, 3),
+            "common_widths": (4, 2, 3),
+            "widths": (4, 2, 2, 3),
+        },
+    ),
+    LayerGolden(
+        "divergence",
+        layers.Divergence,
+        inputs=((2, 2, 3), (2,), (2,), (4,), (4,)),
+        output=(6,),
+    ),
+    LayerGolden("gaussian_code", layers.GaussianCode, inputs=((5,), (5,)), output=((5,), (5,), (5,))),
+    LayerGolden(
+        "template_renderer",
+        lambda **keywords: layers.TemplateRenderer(3, (7, 8, 2), 4, **keywords),
+        inputs=((3, 2, 3), (3,)),
+        output=(7, 8, 2),
+        weights={"templates": (3, 4, 4, 2), "alphas": (3, 4, 4, 1)},
+    ),
 ]
 
 
@@ -432,6 +585,25 @@ class ModelGolden:
 _SMALL = {"channels": 8, "primary_types": 3}
 _CAPSULES = {"scores": (5,), "poses": (5, 16)}
 _LATENT = {"scores": (6,), "poses": (6, 16), "presence": (6,), "reconstruction": (20, 20, 1)}
+_PROBABILISTIC = {
+    "scores": (3,),
+    "logits": (3,),
+    "poses": (3, 2, 3),
+    "part_presence": (4,),
+    "part_poses": (4, 2, 3),
+    "coefficients": (4, 4),
+    "reconstruction": (20, 20, 1),
+}
+_SMALL_SETS = {
+    "objects": 3,
+    "parts": 4,
+    "channels": 4,
+    "units": 8,
+    "heads": 2,
+    "points": 3,
+    "blocks": 1,
+    "encoding": 5,
+}
 _CONSENSUS = {**_SMALL, "conv1_types": 4, "conv2_types": 4}
 
 MODELS = [
@@ -492,12 +664,50 @@ MODELS = [
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
     ),
+    ModelGolden(
+        "predictive_coding",
+        models.PredictiveCodingCapsNet(**_SMALL),
+        outputs={**_CAPSULES, "reconstruction": (20, 20, 1)},
+    ),
+    ModelGolden(
+        "predictive_coding_hidden",
+        models.PredictiveCodingCapsNet(**_SMALL, hidden_capsules=6, decoder=False),
+        outputs=_CAPSULES,
+    ),
+    ModelGolden(
+        "attention",
+        models.AttentionCapsNet(objects=3, object_dim=4, channels=4, hidden=16),
+        outputs={
+            "scores": (3,),
+            "poses": (3, 4),
+            "coefficients": (25, 3),
+            "reconstruction": (20, 20, 1),
+        },
+    ),
     ModelGolden("sparse", models.SparseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
     ModelGolden("dense", models.DenseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
     ModelGolden(
         "cnn",
         models.ConvNet(channels=(4, 6), hidden=16, dropout=0.1),
         outputs={"scores": (5,), "poses": (5, 1)},
+    ),
+    ModelGolden(
+        "probabilistic",
+        models.ProbabilisticCapsNet(**_SMALL_SETS),
+        outputs=_PROBABILISTIC,
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
+        "probabilistic_gaussian",
+        models.ProbabilisticCapsNet(**_SMALL_SETS, posterior="gaussian"),
+        outputs=_PROBABILISTIC,
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
+        "vae",
+        models.VariationalAutoencoder(latents=4, hidden=16),
+        outputs={"scores": (4,), "poses": (4, 2), "reconstruction": (20, 20, 1)},
+        learning_rate=1e-2,
     ),
 ]
 
@@ -506,6 +716,7 @@ ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(M
 
 # The number of parameters of each preset.
 PRESETS = {
+    "attention_mnist": 1_323_332,
     "cnn_smallnorb": 4_253_349,
     "dense_mnist": 9_149_712,
     "dense_mnist_expanded": 17_064_000,
@@ -522,7 +733,10 @@ PRESETS = {
     "lstm_smallnorb": 127_954,
     "matrix_em_mnist": 68_308,
     "matrix_em_smallnorb": 68_618,
+    "probabilistic_mnist": 675_111,
+    "predictive_coding_mnist": 8_215_568,
     # 33 of them are the state of the mask.
     "sparse_mnist": 9_149_745,
     "sparse_mnist_expanded": 17_064_033,
+    "vae_mnist": 205_604,
 }

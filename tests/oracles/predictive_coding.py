@@ -78,18 +78,20 @@ def energy_and_gradients(x, weights, scales, label, sparsity, output, epsilon):
     Returns F and the list of gradients by x[1:], each spelt out by the chain rule.
     """
     free = len(x)
-    inputs = [np.einsum("id,idoe->oe", x[l], weights[l]) * scales[l] for l in range(len(weights))]
+    inputs = [
+        np.einsum("id,idoe->oe", x[layer], weights[layer]) * scales[layer] for layer in range(len(weights))
+    ]
     predictions = [squash(s, epsilon) for s in inputs]
     assert len(weights) == (free if output == "predicted" else free - 1)
     gradients = [np.zeros_like(state) for state in x]
     energy = 0.0
-    for l in range(1, free):
-        error = x[l] - predictions[l - 1]
+    for layer in range(1, free):
+        error = x[layer] - predictions[layer - 1]
         energy += np.sum(error**2)
-        gradients[l] += 2 * error
-        # d p_l / d x_(l-1), transposed, times -2 error
-        back = squash_pullback(inputs[l - 1], -2 * error, epsilon) * scales[l - 1]
-        gradients[l - 1] += np.einsum("oe,idoe->id", back, weights[l - 1])
+        gradients[layer] += 2 * error
+        # d p_l / d x_(layer-1), transposed, times -2 error
+        back = squash_pullback(inputs[layer - 1], -2 * error, epsilon) * scales[layer - 1]
+        gradients[layer - 1] += np.einsum("oe,idoe->id", back, weights[layer - 1])
     v = predictions[-1] if output == "predicted" else x[-1]
     norms = np.sqrt(np.sum(v**2, axis=-1) + epsilon)
     slope = sparsity * np.ones(len(v))

@@ -64,15 +64,14 @@ def part_given_parent(parent, pose, logit, object_poses, weights, part, constant
 
 
 def log_parts(object_poses, object_logits, part_poses, part_logits, weights, constants):
-    """log p(t_j, A_j | t, A) of each part with s_j summed out (equation 9), and p(s_j | everything) `[parts, 1 + objects]`."""
+    """Equation 9 for each part, with s_j summed out; and p(s_j | everything), `[parts, 1 + objects]`."""
     totals, coefficients = [], []
     for part, (pose, logit) in enumerate(zip(part_poses, part_logits, strict=True)):
         shares = selection_probabilities(
             sigmoid(object_logits), weights["affinities"][part], constants["clutter"]
         )
         joint = [
-            share
-            * np.exp(part_given_parent(parent, pose, logit, object_poses, weights, part, constants))
+            share * np.exp(part_given_parent(parent, pose, logit, object_poses, weights, part, constants))
             for parent, share in enumerate(shares)
         ]
         totals.append(np.log(np.sum(joint)))
@@ -153,7 +152,12 @@ def bound(image, sample, posterior, weights, constants):
       posterior: `object_logits` and `part_logits` of q.
     """
     parts = log_parts(
-        sample["object_poses"], sample["object_logits"], sample["part_poses"], sample["part_logits"], weights, constants
+        sample["object_poses"],
+        sample["object_logits"],
+        sample["part_poses"],
+        sample["part_logits"],
+        weights,
+        constants,
     )[0].sum()
     objects = log_objects(sample["object_poses"], sample["object_logits"], constants)
     log_q = sum(

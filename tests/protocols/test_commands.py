@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from tiny import write_mnist
 from tiny_norb import read_pairs
 
 from capszoo import cli
@@ -102,3 +103,68 @@ def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
         assert status == 1
         assert err.startswith("error: ")
         assert err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def inferring(tmp_path_factory):
+    """Folders of runs on tiny digits: without routing, with it, and one that generates; and where the digits are."""
+    root = tmp_path_factory.mktemp("inferring")
+    write_mnist(root / "data")
+    models = {
+        "sum": "{name: predictive_coding, channels: 4, primary_types: 2}",
+        "routed": "{name: predictive_coding, channels: 4, primary_types: 2, routing: dynamic}",
+        "attention": "{name: attention, objects: 2, object_dim: 3, channels: 2, hidden: 8}",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSZOO_DATA_DIR", str(root / "data"))
+        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
+        for name, model in models.items():
+            path = root / f"{name}.yaml"
+            path.write_text(
+                f"model: {model}\ndata: {{name: mnist, validation: 50}}\n"
+                "train: {epochs: 1, batch_size: 50, images: 50}\ncard: {title: A tiny net}\n",
+                encoding="utf-8",
+            )
+            train(read_recipe(path), root / name)
+    return root
+
+
+@pytest.fixture
+def digits(inferring, monkeypatch):
+    """Lets the library find the tiny digits and nothing else."""
+    monkeypatch.setenv("CAPSZOO_DATA_DIR", str(inferring / "data"))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(inferring / "none"))
+    return inferring
+
+
+def test_sparsity_is_measured_and_drawn(run, digits, tmp_path):
+    status, out, err = run("sparsity", digits / "sum", "--images", 3, "--steps", 2, "--out", tmp_path)
+    assert status == 0, err
+    report = json.loads((tmp_path / "sparsity.json").read_text())
+    assert (report["n"], report["steps"], report["penalty"]) == (3, 2, {"class_capsules": 1.0})
+    for condition, measured in report["layers"]["class_capsules"].items():
+        assert f"{measured['hoyer']:.3f}" in out, condition
+    assert Image.open(tmp_path / "inferred.png").width > 100
+
+
+def test_likelihoods_are_measured_and_samples_drawn(run, digits, tmp_path):
+    arguments = ("--images", 4, "--samples", 2, "--out", tmp_path)
+    status, out, err = run("likelihood", digits / "attention", *arguments)
+    assert status == 0, err
+    report = json.loads((tmp_path / "likelihood.json").read_text())
+    assert (report["n"], report["samples"]) == (4, 2)
+    assert f"{report['gaussian']:.4f}" in out
+    for name in ("parse", "samples"):
+        assert Image.open(tmp_path / f"{name}.png").width > 100
+
+
+def test_networks_with_and_without_routing_are_compared(run, digits, tmp_path):
+    status, out, err = run("compare-routing", digits / "sum", digits / "routed", "--out", tmp_path)
+    assert status == 0, err
+    assert "no routing, decoder (" in out
+    assert "paper 0.66%" in out
+    errors = json.loads((tmp_path / "compare_routing.json").read_text())["errors"]
+    assert {condition: error["paper"] for condition, error in errors.items()} == {
+        "no routing, decoder": 0.0066,
+        "routing, decoder": 0.0077,
+    }

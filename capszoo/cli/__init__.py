@@ -1,0 +1,25 @@
+"""The command line: `capszoo COMMAND`. Every command is a few lines around a function of the library."""
+
+import logging
+import os
+import sys
+
+import typer
+
+from capszoo.cli import generative, making, measuring, zoo  # noqa: F401  (each registers its commands)
+from capszoo.cli.app import app
+
+__all__ = ["app", "main"]
+
+
+def main():
+    """Runs the command line; an error that a user can mend is one line and exit status 1."""
+    # Before any backend is imported: its start-up chatter is not for users.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("capszoo").setLevel(logging.INFO)
+    try:
+        app()
+    except (ValueError, OSError, ArithmeticError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(1)

@@ -1,0 +1,37 @@
+"""The application that commands belong to, and the arguments that several of them take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+Name = Annotated[str, typer.Argument(help="A preset; see `capszoo list`.")]
+RecipeName = Annotated[str, typer.Argument(help="A preset's name or a recipe file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Overrides, e.g. train.epochs=3 model.routing=leaky")
+]
+Weights = Annotated[Path | None, typer.Option(help="A weight file to use instead of the published one.")]
+Trained = Annotated[str, typer.Argument(help="A preset with weights, or the folder of a run.")]
+
+
+@app.callback()
+def capszoo():
+    """The model zoo for capsule networks."""
+
+
+def trained(name, weights=None):
+    """A preset, or where `name` is the folder of a run that run, as a `capszoo.protocols.Subject`."""
+    from capszoo.protocols import Subject
+
+    if weights is None and (Path(name) / "recipe.yaml").is_file():
+        from capszoo.training import load_run
+
+        recipe, model, best = load_run(name)
+        return Subject(name, recipe, model, best["step"])
+    import capszoo as zoo
+
+    model = zoo.load(name, weights=weights)
+    step = None if weights else model.preset.card.training["best step"]
+    return Subject(name, model.preset.recipe, model, step)

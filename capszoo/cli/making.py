@@ -1,0 +1,71 @@
+"""Commands that make presets: train, tune, publish."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capszoo.cli.app import Overrides, RecipeName, app
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE].")] = None,
+):
+    """Train a recipe; the same command goes on where a killed run stopped."""
+    from capszoo.progress import TrainingProgress
+    from capszoo.recipes import read_recipe
+    from capszoo.training import train as run
+
+    parsed = read_recipe(recipe, overrides or ())
+    directory = out or Path("runs") / parsed.name
+    with TrainingProgress() as reporter:
+        record = run(parsed, directory, reporter)
+    best = record.get("best_validation_error")
+    typer.echo(f"{'' if best is None else f'best validation error {best:.2%}; '}run folder: {directory}")
+
+
+@app.command()
+def tune(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the search [default: runs/RECIPE_search].")
+    ] = None,
+):
+    """Search for the values that a recipe's `search` section leaves open; started again, it goes on."""
+    from capszoo.progress import SearchProgress
+    from capszoo.recipes import read_recipe
+    from capszoo.tuning import tune as run
+
+    parsed = read_recipe(recipe, overrides or ())
+    directory = out or Path("runs") / f"{parsed.name}_search"
+    with SearchProgress() as reporter:
+        rows = run(parsed, directory, reporter)
+    if rows:
+        typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
+        typer.echo(f"capszoo train {directory / 'best.yaml'}")
+
+
+@app.command()
+def publish(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of presets [default: the package's weights/].")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="What weights are stored as: float16 or float32.")] = "float16",
+    search: Annotated[
+        Path | None, typer.Option(help="Folder of the search that found the recipe's values.")
+    ] = None,
+):
+    """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
+    from capszoo.publishing import publish as make
+    from capszoo.recipes import read_recipe
+
+    parsed = read_recipe(recipe, overrides or ())
+    card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo, search)
+    typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")

@@ -1,0 +1,140 @@
+"""Commands about presets: what there is, what it says of a picture, bundles of it."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capszoo.cli.app import Name, Weights, app
+
+
+@app.command("list")
+def list_command(
+    pattern: Annotated[str, typer.Argument(help="A shell pattern.")] = "*",
+    architecture: str | None = None,
+    routing: str | None = None,
+    dataset: str | None = None,
+    trained_on: str | None = None,
+    licence: str | None = None,
+    max_parameters: int | None = None,
+    pretrained: Annotated[bool | None, typer.Option("--pretrained/--untrained")] = None,
+    exports: str | None = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+):
+    """List presets, with filters on what they are."""
+    filters = {key: value for key, value in locals().items() if key not in ("pattern", "as_json")}
+    from capszoo import presets
+
+    found = [presets.get_preset(name) for name in presets.list_models(pattern, **filters)]
+    if as_json:
+        rows = {p.name: dataclasses.asdict(p.card) if p.card else None for p in found}
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    from capszoo.tables import preset_table, show
+
+    show(preset_table(found))
+
+
+@app.command()
+def describe(name: Name):
+    """Print the card of a preset."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from capszoo import presets
+
+    text = presets.describe(name)
+    # Tables of a terminal's width are for people; a pipe gets the Markdown itself.
+    Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
+
+
+@app.command()
+def predict(
+    images: Annotated[
+        list[Path], typer.Argument(help="Pictures; a stereo pair is one, the left view in its left half.")
+    ],
+    model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
+    out: Annotated[
+        Path | None, typer.Option(help="Draw pictures, scores and reconstructions to this file.")
+    ] = None,
+    resize: Annotated[
+        bool, typer.Option(help="Resize pictures of another size instead of refusing them.")
+    ] = False,
+):
+    """Classify pictures, and draw what the model sees in them."""
+    import numpy as np
+
+    import capszoo as zoo
+    from capszoo.images import read_image
+
+    net = zoo.load(model)
+    data = net.preset.recipe.data
+    batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
+    outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
+    # A network trained without labels has capsules that stand for no class.
+    latent = [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
+    names = data.class_names if net.preset.recipe.model.head else latent
+    for path, scores in zip(images, outputs["scores"], strict=True):
+        best = np.argsort(-scores)[:3]
+        typer.echo(f"{path.name}: " + "  ".join(f"{names[k]} {scores[k]:.3f}" for k in best))
+    if out:
+        from capszoo.visualize import draw_predictions
+
+        figure = draw_predictions(
+            batch, outputs["scores"], names, reconstructions=outputs.get("reconstruction")
+        )
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out)
+        typer.echo(f"drawn: {out}")
+
+
+@app.command()
+def visualize(
+    images: Annotated[list[Path], typer.Argument(help="Pictures, as for `capszoo predict`.")],
+    out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
+    model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
+):
+    """Draw what the capsules of a model do with pictures: activations, coefficients, votes, reconstructions."""
+    import numpy as np
+
+    import capszoo as zoo
+    from capszoo.images import read_image
+    from capszoo.visualize import overview
+
+    net = zoo.load(model)
+    data = net.preset.recipe.data
+    batch = np.stack([read_image(path, data.raw_shape) for path in images])
+    out.mkdir(parents=True, exist_ok=True)
+    for name, figure in overview(net, np.asarray(net.preprocess(batch)), data.class_names):
+        figure.savefig(out / f"{name}.png")
+        typer.echo(f"drawn: {out / name}.png")
+
+
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
+    version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
+    weights: Weights = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Measure artefacts' test errors into the card.")
+    ] = False,
+):
+    """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
+    import capszoo as zoo
+    from capszoo.tables import export_table, show
+
+    model = zoo.load(name, weights=weights)
+    report = zoo.export(
+        model, out, name=name, version=version, image_shape=model.preset.recipe.data.raw_shape
+    )
+    typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
+    typer.echo("Reloaded without capszoo and compared with the Keras model:")
+    show(export_table(report))
+    if record:
+        from capszoo.exporting import record_exports
+
+        record_exports(zoo.get_preset(name), out / name / str(version), typer.echo)

@@ -1,0 +1,75 @@
+"""An ordinary variational autoencoder, what probabilistic capsules are compared with."""
+
+import dataclasses
+import typing
+
+import keras
+from keras import ops
+
+from capszoo.config import section
+from capszoo.layers import Decoder, GaussianCode
+from capszoo.models.bound import bound_objective
+
+
+@section("model", "vae")
+@dataclasses.dataclass(frozen=True)
+class VariationalAutoencoder:
+    """A variational autoencoder with one hidden layer on either side of its code.
+
+        images [B, H, W, C]
+        hidden     `hidden` units, ReLU
+        mean, log_deviation     of the code, `latents` numbers each
+        code       drawn from q(code | image); its prior is normal
+        decoder    `hidden` units, ReLU; pixels, logistic
+
+    Outputs: `poses [B, latents, 2]`, mean and standard deviation of each number of the code; `scores [B, latents]`, in
+    [0, 1], how much the image tells about each, the share 1 - deviation^2 of the prior's variance, at least 0;
+    `reconstruction [B, H, W, C]` in [0, 1], of the mean code. A latent is no class: `num_classes` is not used.
+
+    where:
+      pixel_deviation: of the normal distribution of a pixel.
+
+    Parameters for 28x28x1: 102,544 of the decoder, 103,060 of the encoder.
+    Source: Smith et al. 2020, section 4 (10 latents, 128 hidden units, over 100,000 parameters) and Table 1.
+    Differs from the paper: it says no more of it. The pixels' distribution is that of the capsules.
+    """
+
+    latents: int = 10
+    hidden: int = 128
+    pixel_deviation: float = 0.2
+
+    paper: typing.ClassVar[str] = "Smith et al. 2020"
+    routing: typing.ClassVar[str] = "none"
+    stages: typing.ClassVar[tuple[str, ...]] = ("hidden", "mean")
+    # No layer knows how many classes there are.
+    head: typing.ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        for name in ("latents", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        if not self.pixel_deviation > 0:
+            raise ValueError(f"pixel_deviation must be positive. Received: {self.pixel_deviation}")
+
+    def build(self, image_shape, num_classes=None, labels_per_image=1):
+        """The inference model: `images` in [0, 1] -> dict of outputs."""
+        images = keras.Input(image_shape, name="images")
+        flat = keras.layers.Flatten(name="flatten")(images)
+        hidden = keras.layers.Dense(self.hidden, activation="relu", name="hidden")(flat)
+        mean = keras.layers.Dense(self.latents, dtype="float32", name="mean")(hidden)
+        log_deviation = keras.layers.Dense(self.latents, dtype="float32", name="log_deviation")(hidden)
+        code, deviation, _ = GaussianCode(name="code")(mean, log_deviation)
+        single = keras.layers.Reshape((1, self.latents), dtype="float32", name="single")(code)
+        decoded = Decoder(image_shape, hidden=(self.hidden,), name="decoder")(single)
+        outputs = {
+            "scores": ops.relu(1.0 - ops.square(deviation)),
+            "poses": ops.stack([mean, deviation], axis=-1),
+            "reconstruction": keras.layers.Reshape(image_shape, dtype="float32", name="reconstruction")(
+                decoded
+            ),
+        }
+        return keras.Model(images, outputs, name=self.section_name)
+
+    def objective(self, model, labels_per_image=1):
+        """Minus the evidence lower bound, of one sample of each image. Labels are not looked at."""
+        return bound_objective(model, model.get_layer("code").output[2], self.pixel_deviation)

@@ -1,0 +1,175 @@
+"""How likely held-out images are to a generative model of noisy images, beside what a Gaussian makes of them."""
+
+import dataclasses
+import json
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo import provenance
+from capszoo.config import ConfigError
+from capszoo.data.pipeline import evaluation_batches
+from capszoo.data.split import Stream, generator
+
+
+@dataclasses.dataclass(frozen=True)
+class LikelihoodReport:
+    """Log-likelihoods of the same noisy test images, in nats for each number of an image.
+
+    where:
+      models: by name, of each model `bound`, the evidence lower bound; `importance`, the bound of K samples, which is
+        nearer to the truth and never above it but by chance; `gain`, by how much that is above `gaussian`, the mean
+        over images of the difference; and half the width of the gain's 95 % interval, `interval`.
+      gaussian: exact, of one Gaussian with all covariances, fitted to the training images; independent: of one
+        without covariances.
+      ceiling: what a model could reach that knew the images and had only the noise to guess.
+      choice: by model, the mean probability of a part's most probable parent; parents: objects that are the most
+        probable parent of some part, mean over images.
+      noise: standard deviation of the noise; samples: K; n, data, split, fingerprint: how many images of which split.
+      command, date, revision, backend: how, when, with which code and libraries it was measured.
+    """
+
+    models: dict[str, dict[str, float]]
+    gaussian: float
+    independent: float
+    ceiling: float
+    choice: dict[str, float]
+    parents: dict[str, float]
+    noise: float
+    samples: int
+    n: int
+    data: str
+    split: str
+    fingerprint: str
+    command: str
+    date: str
+    revision: str
+    backend: str
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, command="", progress=None):
+    """Log-likelihoods of the first `images` test images, with noise, under each of the `Subject`s.
+
+        ln p(x) >= ln mean_k exp(ln p(x | v_k) + ln p(v_k) - ln q(v_k))      # K samples v_k of q
+
+    where:
+      subjects: generative models such as 'attention', of the same data and the same noise. One with a single object
+        is the baseline without a choice of parents.
+      samples: K.
+      progress: `progress(done, total)` in images, each counted once for each model.
+
+    The noise is drawn once for all. The density of a pixel without noise would have no bound: most are exactly 0.
+    Errors: `ConfigError` for a model without a bound, and for models of other data or noise.
+    Source: Burda et al. 2015, equation 8. Kiefer et al. 2022 measure nothing of this kind.
+    """
+    data, noise = _common(subjects)
+    split = data.open("test")
+    count = min(images, len(split))
+    clean = split.batch(np.arange(count), None)["images"]
+    draws = generator(0, Stream.FIXED, 1).standard_normal(clean.shape, dtype=np.float32)
+    noisy = clean + noise * draws
+    numbers = clean[0].size
+    gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
+    models, choice, parents = {}, {}, {}
+    for index, subject in enumerate(subjects):
+
+        def advance(done, index=index):
+            if progress:
+                progress(index * count + done, len(subjects) * count)
+
+        logs = importance_weights(subject.model, clean, noisy, samples, batch_size, advance)
+        # [K, N] -> [N]
+        estimates = np.logaddexp.reduce(logs, axis=0) - math.log(samples)
+        gains = estimates - gaussian
+        models[subject.name] = {
+            "bound": float(logs.mean()) / numbers,
+            "importance": float(estimates.mean()) / numbers,
+            "gain": float(gains.mean()) / numbers,
+            "interval": 1.96 * float(gains.std()) / math.sqrt(count) / numbers,
+        }
+        parse = subject.model.predict(clean, batch_size=batch_size, verbose=0)["coefficients"]
+        choice[subject.name] = float(parse.max(axis=-1).mean())
+        parents[subject.name] = float(np.mean([len(set(row)) for row in parse.argmax(axis=-1)]))
+    return LikelihoodReport(
+        models=models,
+        gaussian=float(gaussian.mean()) / numbers,
+        independent=float(independent.mean()) / numbers,
+        ceiling=-0.5 * math.log(2 * math.pi * math.e * noise**2),
+        choice=choice,
+        parents=parents,
+        noise=noise,
+        samples=samples,
+        n=count,
+        data=data.section_name,
+        split="test",
+        fingerprint=split.fingerprint(),
+        command=command,
+        date=provenance.today(),
+        revision=provenance.revision(),
+        backend=provenance.backend(),
+    )
+
+
+def _common(subjects):
+    """Data and noise of all subjects. Errors: see `measure_likelihood`."""
+    for subject in subjects:
+        if not hasattr(subject.recipe.model, "bound"):
+            name = subject.recipe.model.section_name
+            raise ConfigError(f"a likelihood needs a model such as 'attention'. Received: {name!r}")
+    conditions = {(subject.recipe.data, subject.recipe.model.noise) for subject in subjects}
+    if len(conditions) != 1:
+        raise ConfigError(
+            f"models must have the same data and noise. Received: {sorted(map(str, conditions))}"
+        )
+    return conditions.pop()
+
+
+def importance_weights(model, clean, noisy, samples, batch_size=50, progress=None):
+    """ln p(noisy | v) + ln p(v) - ln q(v) of samples v of q(v | clean): `[K, N]`, in nats.
+
+    where:
+      model: an inference model of `capszoo.models.AttentionCapsNet`.
+      clean, noisy: `[N, H, W, C]`. Any q gives a bound, also one that has seen the image without its noise.
+    """
+    from capszoo.models.attention import EvidenceBound
+
+    bound = EvidenceBound(model.get_layer("top_down"), name="importance")
+    encoder = keras.Model(model.input, model.get_layer("object_capsules").output)
+    patches = model.get_layer("parts")
+    columns = []
+    for start in range(0, len(clean), batch_size):
+        rows = slice(start, start + batch_size)
+        means, log_deviations = encoder(clean[rows])
+        parts = patches(noisy[rows])
+        terms = [bound(means, log_deviations, parts, noisy=False) for _ in range(samples)]
+        columns.append(ops.convert_to_numpy(ops.sum(ops.stack(terms), axis=-1)))
+        if progress:
+            progress(min(start + batch_size, len(clean)))
+    return np.concatenate(columns, axis=1).astype("float64")
+
+
+def gaussian_likelihoods(train, noisy, noise):
+    """Log-densities of images `noisy[N, H, W, C]` under a Gaussian fitted to a split: with and without covariances.
+
+    The covariance is that of the images without noise, and noise^2 more on its diagonal. Returns two arrays
+    `[N]`, in nats.
+    """
+    images = np.concatenate([batch["images"] for batch in evaluation_batches(train, 1000)])
+    images = images.reshape(len(images), -1).astype("float32")
+    mean = images.mean(axis=0)
+    images -= mean
+    covariance = (images.T @ images).astype("float64") / len(images) + noise**2 * np.eye(len(mean))
+    deviations = noisy.reshape(len(noisy), -1).astype("float64") - mean
+    constant = len(mean) * math.log(2 * math.pi)
+    lower = np.linalg.cholesky(covariance)
+    whitened = np.linalg.solve(lower, deviations.T)
+    full = -0.5 * ((whitened**2).sum(axis=0) + constant) - np.log(np.diag(lower)).sum()
+    variances = np.diag(covariance)
+    independent = -0.5 * ((deviations**2 / variances).sum(axis=1) + np.log(variances).sum() + constant)
+    return full, independent

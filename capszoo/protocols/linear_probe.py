@@ -1,0 +1,191 @@
+"""What the variables of a generative model know of classes: a linear classifier is fitted to them.
+
+Smith et al. 2020, section 5, fit it to a model's own training images, upright digits, and test it on digits that were
+turned or distorted (Table 1), or train the model on turned digits too (figure 4):
+
+  probe                  the test images of the preset's own data set
+  probe_rotated_45, probe_rotated_90, probe_rotated_135, probe_rotated_180
+                         MNIST's test digits, each turned by its own angle, uniform up to so many degrees either way
+  probe_affnist          affNIST's test set
+  probe_affnist_synth    our own affine digits, one of each of MNIST's test digits; not affNIST itself
+
+The classifier sees poses and the logits of presences (the row t^0, A^0 of the table, and for an autoencoder its mean
+and deviation); with `presence_` before the name the logits alone (the row t^0).
+
+affNIST's images are 40x40, so models for it are trained on digits on such a canvas (`data.pad=6`), and turned digits
+are put on it for them.
+"""
+
+import dataclasses
+import logging
+
+import numpy as np
+
+from capszoo.config import ConfigError
+from capszoo.data import Affnist, AffnistSynth, RotatedMnist
+from capszoo.data.dataset import DataSet
+from capszoo.data.pipeline import evaluation_batches
+from capszoo.data.split import Split
+from capszoo.protocols.support_vectors import Rows
+
+LOGGER = logging.getLogger(__name__)
+
+
+def probe(recipe):
+    """The preset's own data set: fitted to its training images, unaugmented, and tested on its test images."""
+    return ProbeData(recipe.data, recipe.data)
+
+
+def probe_rotated_45(recipe):
+    """Fitted to the preset's own training images, tested on digits turned by up to 45 degrees (Table 1)."""
+    return _rotated(recipe, 45.0)
+
+
+def probe_rotated_90(recipe):
+    """As `probe_rotated_45`, up to 90 degrees."""
+    return _rotated(recipe, 90.0)
+
+
+def probe_rotated_135(recipe):
+    """As `probe_rotated_45`, up to 135 degrees."""
+    return _rotated(recipe, 135.0)
+
+
+def probe_rotated_180(recipe):
+    """As `probe_rotated_45`, up to 180 degrees, which is any."""
+    return _rotated(recipe, 180.0)
+
+
+def probe_affnist(recipe):
+    """Fitted to the preset's own training images, tested on affNIST's test set (Table 1)."""
+    return ProbeData(Affnist(), recipe.data)
+
+
+def probe_affnist_synth(recipe):
+    """As `probe_affnist`, on 10,000 affine digits of our own made from MNIST's test set; not affNIST itself."""
+    return ProbeData(AffnistSynth(transforms=1), recipe.data)
+
+
+PROBES = {
+    function.__name__: function
+    for function in (
+        probe,
+        probe_rotated_45,
+        probe_rotated_90,
+        probe_rotated_135,
+        probe_rotated_180,
+        probe_affnist,
+        probe_affnist_synth,
+    )
+}
+
+
+def _rotated(recipe, max_angle):
+    canvas = recipe.data.image_shape
+    if canvas not in ((28, 28, 1), (40, 40, 1)):
+        raise ConfigError(f"turned digits are 28x28, or on 40x40. Received a model for images of {canvas}.")
+    return ProbeData(RotatedMnist(max_angle=max_angle), recipe.data, pad=(canvas[0] - 28) // 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeData:
+    """The images that a classifier is tested on, and those that it is fitted to, as a data set of one split, "test".
+
+    where:
+      tested: the data set whose test split it is tested on.
+      fitted: the data set whose training split it is fitted to, unaugmented.
+      pad: pixels of black that tested images get on each side.
+    """
+
+    tested: DataSet
+    fitted: DataSet
+    pad: int = 0
+
+    @property
+    def section_name(self) -> str:
+        return self.tested.section_name
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        height, width, channels = self.tested.image_shape
+        return height + 2 * self.pad, width + 2 * self.pad, channels
+
+    def open(self, split):
+        """The images for testing; their `fitting` is a split too. Errors: those of the data sets."""
+        images = self.tested.open(split)
+        return Rows(_Framed(images, self.pad), np.arange(len(images)), self.fitted.open("train"))
+
+
+class _Framed(Split):
+    """The images of a split with `pad` pixels of black around them."""
+
+    def __init__(self, split, pad):
+        self.split, self.pad = split, pad
+
+    def __len__(self):
+        return len(self.split)
+
+    def batch(self, indices, rng=None):
+        batch = self.split.batch(indices, rng)
+        frame = ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0))
+        return {**batch, "images": np.pad(batch["images"], frame)}
+
+    def fingerprint(self):
+        return self.split.fingerprint() if not self.pad else f"{self.split.fingerprint()}+{self.pad}"
+
+
+def probe_features(model, split, presence_only=False, batch_size=250, progress=None):
+    """What a classifier sees of every image of `split`, in order and without augmentation: `[N, D]`, and labels `[N]`.
+
+    where:
+      presence_only: the output `logits` alone; otherwise poses `[N, O, ...]` too, which is all that a model without
+        logits has.
+      progress: called with the number of images of each finished batch.
+
+    Errors: `ConfigError` for `presence_only` with a model that has no logits.
+    """
+    features, labels = [], []
+    for batch in evaluation_batches(split, batch_size):
+        outputs = model.predict_on_batch(batch["images"])
+        names = [name for name in ("logits", "poses") if name in outputs]
+        if presence_only:
+            if "logits" not in outputs:
+                raise ConfigError("a probe of presences needs a model with the output 'logits'.")
+            names = ["logits"]
+        flat = [np.asarray(outputs[name]).reshape(len(batch["images"]), -1) for name in names]
+        features.append(np.concatenate(flat, axis=-1))
+        labels.append(batch["labels"])
+        if progress:
+            progress(len(flat[0]))
+    return np.concatenate(features), np.concatenate(labels)
+
+
+def predict_probe(model, split, progress=None, presence_only=False):
+    """Scores `[N, classes]`, probabilities, and labels `[N]`, as `predict_split`.
+
+    Multinomial logistic regression is fitted to the features of `split.fitting` first, each brought to mean 0 and
+    deviation 1.
+
+    Errors: `ConfigError` for several labels per image; see `probe_features`.
+    Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split.fitting))
+    features, labels = probe_features(model, split.fitting, presence_only)
+    if labels.ndim != 1:
+        raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    classifier.fit(features, labels)
+    features, truth = probe_features(model, split, presence_only, progress=progress)
+    # A class of which nothing was fitted is never named.
+    scores = np.zeros((len(truth), 1 + max(labels.max(), truth.max())))
+    scores[:, classifier.classes_] = classifier.predict_proba(features)
+    return scores, truth
+
+
+def predict_presence_probe(model, split, progress=None):
+    """As `predict_probe`, on the logits of presences alone."""
+    return predict_probe(model, split, progress, presence_only=True)

@@ -1,0 +1,111 @@
+"""A linear classifier on what a network knows: fitted to upright digits, tested on turned ones."""
+
+import numpy as np
+import pytest
+from tiny import write_mnist
+
+from capszoo.config import ConfigError
+from capszoo.data import Mnist, RotatedMnist
+from capszoo.protocols import PROTOCOLS, evaluate
+from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe, probe_features
+from capszoo.recipes import parse_recipe
+
+
+@pytest.fixture(autouse=True, scope="module")
+def data(tmp_path_factory):
+    """The tiny MNIST is the only one there is: 300 images for training, 100 for testing."""
+    root = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
+        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
+        patch.setenv("HOME", str(root / "home"))
+        yield root
+
+
+class Coarse:
+    """A network whose poses are the pixels themselves, coarsely, and whose logits are sums of rows of them."""
+
+    def predict_on_batch(self, images):
+        side = images.shape[1] // 4
+        coarse = images.reshape(len(images), 4, side, 4, side).mean(axis=(2, 4))
+        return {"poses": coarse, "logits": coarse.sum(axis=-1)}
+
+
+class Blind:
+    """A network that sees nothing, and says so in poses only."""
+
+    def predict_on_batch(self, images):
+        return {"poses": np.zeros((len(images), 2, 2))}
+
+
+def recipe_of(name="probabilistic", **data):
+    mapping = {"model": {"name": name}, "data": {"name": "mnist", "validation": 50, **data}}
+    return parse_recipe("tiny", {**mapping, "card": {"protocols": {"probe": 0.03, "presence_probe": 0.04}}})
+
+
+def test_every_probe_is_a_protocol_with_poses_and_without():
+    assert {*PROBES, *(f"presence_{name}" for name in PROBES)} <= set(PROTOCOLS)
+
+
+def test_features_are_logits_and_poses_side_by_side():
+    split = Mnist(validation=50).open("test")
+    features, labels = probe_features(Coarse(), split, batch_size=33)
+    outputs = Coarse().predict_on_batch(split.batch(np.arange(100), None)["images"])
+    np.testing.assert_allclose(features[:, :4], outputs["logits"])
+    np.testing.assert_allclose(features[:, 4:], outputs["poses"].reshape(100, 16))
+    np.testing.assert_array_equal(labels, split.labels)
+    np.testing.assert_allclose(probe_features(Coarse(), split, presence_only=True)[0], outputs["logits"])
+
+
+def test_it_is_fitted_to_the_training_images_as_they_are_and_tested_on_turned_ones():
+    data = PROTOCOLS["probe_rotated_90"](recipe_of()).open("test")
+    turned = RotatedMnist(max_angle=90).open("test")
+    rows = np.arange(20)
+    np.testing.assert_array_equal(data.batch(rows)["images"], turned.batch(rows, None)["images"])
+    upright = Mnist(validation=50).open("train")
+    assert data.fitting.fingerprint() == upright.fingerprint()
+
+
+def test_a_turned_digit_stands_in_the_middle_of_a_larger_canvas():
+    data = PROTOCOLS["probe_rotated_45"](recipe_of(pad=6))
+    assert data.image_shape == (40, 40, 1)
+    images = data.open("test").batch(np.arange(5))["images"]
+    plain = RotatedMnist(max_angle=45).open("test").batch(np.arange(5), None)["images"]
+    np.testing.assert_array_equal(images[:, 6:-6, 6:-6], plain)
+    assert images.sum() == pytest.approx(plain.sum())
+    small = PROTOCOLS["probe_rotated_45"](recipe_of())
+    assert data.open("test").fingerprint() != small.open("test").fingerprint()
+
+
+def test_the_error_is_measured_and_named_beside_the_papers():
+    known = evaluate(Coarse(), recipe_of(), "probe")
+    assert known.metric == "linear probe test error"
+    assert known.paper == 0.03
+    assert known.n == 100
+    assert known.value < 0.5 < evaluate(Blind(), recipe_of(), "probe").value
+    assert evaluate(Coarse(), recipe_of(), "presence_probe").value > known.value
+
+
+def test_scores_are_probabilities_of_all_classes():
+    split = PROTOCOLS["probe"](recipe_of()).open("test")
+    for predict in (predict_probe, predict_presence_probe):
+        scores, labels = predict(Coarse(), split)
+        assert scores.shape == (100, 10)
+        np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(labels, Mnist(validation=50).open("test").labels)
+
+
+def test_presences_of_a_model_without_any_are_refused():
+    with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+        evaluate(Blind(), recipe_of("vae"), "presence_probe")
+
+
+def test_affine_digits_are_for_models_of_their_canvas():
+    with pytest.raises(ConfigError, match="It is for models trained on images of that shape"):
+        evaluate(Coarse(), recipe_of(), "probe_affnist_synth")
+    assert evaluate(Coarse(), recipe_of(pad=6), "probe_affnist_synth").data == "affnist_synth"
+
+
+def test_a_canvas_of_another_size_is_refused():
+    with pytest.raises(ConfigError, match="turned digits are 28x28, or on 40x40"):
+        PROTOCOLS["probe_rotated_45"](recipe_of(pad=3))

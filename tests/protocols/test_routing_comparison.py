@@ -1,0 +1,53 @@
+"""Models with and without routing and decoder, side by side."""
+
+import json
+
+import pytest
+from tiny import write_mnist
+
+from capszoo.config import ConfigError
+from capszoo.protocols import Subject, compare_routing
+from capszoo.protocols.routing_comparison import APPENDIX_A
+from capszoo.recipes import parse_recipe
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    """The tiny MNIST is the only one there is."""
+    monkeypatch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(tmp_path / "data")))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def subject(validation=50, **options):
+    model = {"name": "predictive_coding", "channels": 4, "primary_types": 2, **options}
+    recipe = parse_recipe("tiny", {"model": model, "data": {"name": "mnist", "validation": validation}})
+    return Subject("tiny", recipe, recipe.build())
+
+
+def test_every_condition_has_its_number_of_the_paper():
+    conditions = [
+        subject(routing=routing, decoder=decoder)
+        for routing in ("dynamic", "sum")
+        for decoder in (True, False)
+    ]
+    comparison = compare_routing(conditions)
+    assert {name: measured.paper for name, measured in comparison.errors.items()} == APPENDIX_A
+    assert all(measured.n == 100 for measured in comparison.errors.values())
+    assert set(json.loads(comparison.to_json())["names"]) == set(APPENDIX_A)
+
+
+def test_two_models_of_one_condition_are_refused():
+    with pytest.raises(ConfigError, match="Received two of 'no routing, decoder'"):
+        compare_routing([subject(), subject(routing="mean")])
+
+
+def test_models_of_different_data_are_refused():
+    with pytest.raises(ConfigError, match="the same data"):
+        compare_routing([subject(), subject(validation=40, decoder=False)])
+
+
+def test_models_without_a_choice_of_decoder_are_refused():
+    recipe = parse_recipe("x", {"model": {"name": "attention"}, "data": {"name": "mnist"}})
+    with pytest.raises(ConfigError, match=r"such as 'predictive_coding' are needed\. Received: 'attention'"):
+        compare_routing([Subject("x", recipe, None)])
