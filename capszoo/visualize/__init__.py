@@ -12,9 +12,9 @@ from capszoo.visualize.decoding import (
     perturbations,
     reconstructions,
 )
-from capszoo.visualize.generation import draw_parse, draw_samples
 from capszoo.visualize.inference import draw_inferred_poses
 from capszoo.visualize.overview import overview
+from capszoo.visualize.parse import draw_parse, draw_samples
 from capszoo.visualize.predictions import draw_predictions
 from capszoo.visualize.routing import (
     coefficient_entropy,
@@ -30,28 +30,40 @@ from capszoo.visualize.sparsity import (
     rank_frequencies,
     ranked_support,
 )
+from capszoo.visualize.templates import (
+    arrangements,
+    draw_arrangements,
+    draw_free_form,
+    draw_pictures,
+    draw_templates,
+)
 from capszoo.visualize.viewpoints import draw_poses, views, winning_poses
 from capszoo.visualize.votes import draw_vote_distances, vote_distances, vote_histogram
 
 __all__ = [
     "TWEAKS",
     "activation_maps",
+    "arrangements",
     "capsule_reconstructions",
     "coefficient_entropy",
     "coefficients",
     "coefficients_by_type",
     "draw_activation_maps",
+    "draw_arrangements",
     "draw_capsule_reconstructions",
     "draw_coefficients",
+    "draw_free_form",
     "draw_inferred_poses",
     "draw_parse",
     "draw_perturbations",
+    "draw_pictures",
     "draw_poses",
     "draw_predictions",
     "draw_rank_frequencies",
     "draw_ranked_support",
     "draw_reconstructions",
     "draw_samples",
+    "draw_templates",
     "draw_vote_distances",
     "overview",
     "perturbations",

@@ -1,5 +1,6 @@
 """Everything that can be drawn of a model's capsules, for pictures at hand."""
 
+from capszoo.visualize import templates
 from capszoo.visualize.activity import activation_maps, draw_activation_maps
 from capszoo.visualize.decoding import (
     draw_perturbations,
@@ -7,9 +8,10 @@ from capszoo.visualize.decoding import (
     perturbations,
     reconstructions,
 )
-from capszoo.visualize.generation import draw_parse, draw_samples
+from capszoo.visualize.parse import draw_parse, draw_samples
 from capszoo.visualize.routing import coefficients, draw_coefficients
 from capszoo.visualize.sparsity import capsule_reconstructions, draw_capsule_reconstructions
+from capszoo.visualize.templates import draw_arrangements, draw_pictures, draw_templates
 from capszoo.visualize.votes import draw_vote_distances, vote_distances
 
 
@@ -18,7 +20,8 @@ def overview(model, images, class_names=None):
 
         reconstructions, perturbations            with a decoder; the latter of the first image
         capsule_reconstructions                   of the first image, with latent capsules
-        parse, samples                            of a generative model of parts, which has no other drawings
+        parse, samples                            of a generative model of patches, which has no other drawings
+        arrangements, templates, objects, samples of one of templates, which has no others either
         activations_<layer>                       of every grid of capsules
         coefficients_<layer>, votes_<layer>       of every routing; votes of the first image
 
@@ -31,6 +34,12 @@ def overview(model, images, class_names=None):
     if any(layer.name == "top_down" for layer in model.layers):
         yield "parse", draw_parse(model, images)
         yield "samples", draw_samples(model)
+        return
+    if any(layer.name == "renderer" for layer in model.layers):
+        yield "arrangements", draw_arrangements(images, templates.arrangements(model, images))
+        yield "templates", draw_templates(templates.templates(model))
+        yield "objects", draw_pictures(templates.objects(model))
+        yield "samples", draw_pictures(templates.samples(model, 16))
         return
     if any(layer.name == "decoder" for layer in model.layers):
         decoded = reconstructions(model, images)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capszoo.models import ConvNet, ProbabilisticCapsNet
-from capszoo.visualize import generative
+from capszoo.visualize import overview, templates
 
 TINY = {
     "objects": 3,
@@ -30,7 +30,7 @@ def model():
 
 
 def test_arrangements_are_the_reconstructions_in_colours(model):
-    arranged = generative.arrangements(model, IMAGES)
+    arranged = templates.arrangements(model, IMAGES)
     assert arranged.shape == (5, 12, 12, 3)
     decoded = model.predict(IMAGES, verbose=0)["reconstruction"]
     # The brightest channel of a hue has the brightness of its ink, where one part covers the others.
@@ -42,14 +42,14 @@ def test_an_object_that_makes_no_part_looks_black(model):
     logits = model.get_layer("selection").part_presence
     before = np.array(logits)
     logits.assign(np.where(np.arange(4) == 2, -100, before))
-    looks = generative.objects(model)
+    looks = templates.objects(model)
     logits.assign(before)
     assert looks.shape == (3, 12, 12, 3)
     assert looks[1].max() < 1e-6 < looks[0].max()
 
 
 def test_samples_follow_their_seed(model):
-    first, again, other = (generative.samples(model, 6, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (templates.samples(model, 6, seed=seed) for seed in (1, 1, 2))
     assert first.shape == (6, 12, 12, 1)
     assert first.min() >= 0
     assert first.max() <= 1
@@ -60,24 +60,29 @@ def test_samples_follow_their_seed(model):
 def test_templates_are_colour_times_opacity(model):
     renderer = model.get_layer("renderer")
     expected = keras.ops.sigmoid(renderer.templates) * keras.ops.sigmoid(renderer.alphas)
-    np.testing.assert_allclose(generative.templates(model), expected, rtol=1e-6)
+    np.testing.assert_allclose(templates.templates(model), expected, rtol=1e-6)
 
 
 def test_figures_are_drawn(model):
-    arranged = generative.arrangements(model, IMAGES)
+    arranged = templates.arrangements(model, IMAGES)
     for figure in (
-        generative.draw_templates(generative.templates(model)),
-        generative.draw_arrangements(IMAGES, arranged),
-        generative.draw_pictures(generative.objects(model)),
-        generative.draw_pictures(generative.samples(model, 9)),
-        generative.draw_free_form(IMAGES, IMAGES, IMAGES),
+        templates.draw_templates(templates.templates(model)),
+        templates.draw_arrangements(IMAGES, arranged),
+        templates.draw_pictures(templates.objects(model)),
+        templates.draw_pictures(templates.samples(model, 9)),
+        templates.draw_free_form(IMAGES, IMAGES, IMAGES),
     ):
         file = io.BytesIO()
         figure.savefig(file)
         assert file.tell() > 1000
 
 
-@pytest.mark.parametrize("draw", [generative.templates, generative.objects])
+@pytest.mark.parametrize("draw", [templates.templates, templates.objects])
 def test_other_models_are_refused(draw):
     with pytest.raises(ValueError, match="expected a probabilistic capsule network"):
         draw(ConvNet(channels=(2, 2), hidden=3).build((12, 12, 1), 2))
+
+
+def test_the_overview_draws_templates_and_what_objects_make_of_them(model):
+    drawn = dict(overview(model, IMAGES))
+    assert list(drawn) == ["arrangements", "templates", "objects", "samples"]
