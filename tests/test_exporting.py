@@ -20,8 +20,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 import capszoo
 import capszoo.exporting.bundle
-from capszoo import cli
 from capszoo.card import read_card
+from capszoo.cli import zoo
 from capszoo.data import smallnorb
 from capszoo.exporting import export, record_exports, verify
 from capszoo.exporting.isolation import run_alone
@@ -321,7 +321,7 @@ def test_server_and_command_line_read_the_same_stereo_pair_from_a_file(stereo_si
 def test_the_command_line_preprocesses_and_classifies_stereo_pairs(stereo, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(capszoo, "load", lambda name: stereo)
     paths = sorted(shoot_toys.FOLDER.glob("*.png"))
-    cli.predict(paths, model="matrix_em_smallnorb", out=tmp_path / "drawn.png")
+    zoo.predict(paths, model="matrix_em_smallnorb", out=tmp_path / "drawn.png")
     images, _ = toys()
     scores = np.asarray(stereo(stereo.preprocess(images), training=False)["scores"])
     names = stereo.preset.recipe.data.class_names

@@ -656,7 +656,12 @@ MODELS = [
         models.LSTMCapsNet(**_CONSENSUS, units=6, num_iterations=2),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
-        unfelt=("compatibility_bias1",),  # a softmax does not feel a number added to all its logits
+        # The last bias of each: a softmax does not feel a number added to all its logits.
+        unfelt=(
+            "conv_capsules1/routing/compatibility_bias1",
+            "conv_capsules2/routing/compatibility_bias3",
+            "class_capsules/routing/compatibility_bias3",
+        ),
     ),
     ModelGolden(
         "learned_em",
