@@ -60,13 +60,20 @@ class WeightFile:
 
 @dataclasses.dataclass(frozen=True)
 class ExportedFormat:
-    """An exported artefact: bytes, largest deviations from the Keras model, and errors on the test split."""
+    """An exported artefact: bytes, largest deviations from the Keras model, and errors on the test split.
+
+    A network without classes makes none: `wrong` and `n` are None.
+    """
 
     bytes: int
     scores: float
     poses: float
-    wrong: int
-    n: int
+    wrong: int | None
+    n: int | None
+
+    def errors(self) -> str:
+        """The errors as text."""
+        return f"{self.wrong / self.n:.2%} ({self.wrong} of {self.n})" if self.n else "knows no classes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +169,7 @@ class Card:
             header = "| format | bytes | scores differ by | poses differ by | test error |"
             lines += ["", "## Exports", "", header, "| --- | --- | --- | --- | --- |"]
             lines += [
-                f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.wrong / e.n:.2%} ({e.wrong} of {e.n}) |"
+                f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.errors()} |"
                 for name, e in self.exports.items()
             ]
         if self.search:

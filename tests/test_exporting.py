@@ -1,5 +1,6 @@
 """Bundles: what is exported says what the model says, to programs that have never heard of capszoo."""
 
+import dataclasses
 import io
 import json
 import os
@@ -374,6 +375,19 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
     assert set(exports) == {"saved-model", "litert-float32", "litert-float16"}
     assert {(format.wrong, format.n) for format in exports.values()} == {(1, 6)}
     assert read_card(tmp_path / "matrix_em_smallnorb" / "card.json").exports == exports
+
+
+def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(capszoo.exporting.recording, "weights_folder", lambda: tmp_path)
+    shutil.copytree(capszoo.presets.weights_folder() / "dynamic_mnist", tmp_path / "tiny")
+    published = capszoo.presets.get_preset("dynamic_mnist")
+    architecture = types.SimpleNamespace(head=())
+    recipe = dataclasses.replace(published.recipe, model=architecture)
+    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe)
+    card = record_exports(preset, bundle)
+    assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
+    assert read_card(tmp_path / "tiny" / "card.json") == card
+    assert card.to_markdown().count("| knows no classes |") == 3
 
 
 def test_a_preset_without_weights_has_no_errors_to_record(stereo, stereo_bundle):

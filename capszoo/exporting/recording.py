@@ -22,7 +22,8 @@ def record_exports(preset, bundle, reporter=None):
       reporter: `reporter(text)` for progress.
 
     Artefacts take raw pictures, so they are measured on the data set before its preprocessing. Where a data set
-    rounds what it resizes, as smallNORB does, an image on the border between two classes may change sides.
+    rounds what it resizes, as smallNORB does, an image on the border between two classes may change sides. Networks
+    without classes have no errors to measure.
 
     Returns the new card.
     Errors: `ValueError` for a preset without weights; `IntegrityError` from `verify`; `DataNotFound`.
@@ -34,11 +35,14 @@ def record_exports(preset, bundle, reporter=None):
     recipe = dataclasses.replace(preset.recipe, data=preset.recipe.data.raw)
     exports = {}
     for name, (model, size) in _artefacts(bundle).items():
-        measured = evaluate(model, recipe)
         differs = deviations["serving_default" if name == "saved-model" else name]
-        exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], measured.wrong, measured.n)
+        wrong = n = None
+        if recipe.model.head:
+            measured = evaluate(model, recipe)
+            wrong, n = measured.wrong, measured.n
+        exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], wrong, n)
         if reporter:
-            reporter(f"{name}: {measured.sentence()}")
+            reporter(f"{name}: {exports[name].errors()}")
     card = dataclasses.replace(read_card(weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, weights_folder() / preset.name)
     return card
