@@ -33,3 +33,34 @@ def tiny_model():
 
     keras.utils.set_random_seed(0)
     return DynamicCapsNet(channels=16, primary_types=4).build((28, 28, 1), 10)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The tiny MNIST, 300 training and 100 test images, is the only data set there is; the folder it is in."""
+    from tiny import write_mnist
+
+    root = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
+        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
+        patch.setenv("HOME", str(root / "home"))
+        yield root
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line: `run(*arguments)` -> (exit status, standard output, standard error)."""
+    from capszoo import cli
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["capszoo", *map(str, arguments)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code
+        output = capsys.readouterr()
+        return status or 0, output.out, output.err
+
+    return call

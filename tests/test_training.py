@@ -18,7 +18,6 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
-from tiny import write_mnist
 
 from capszoo import cli, training
 from capszoo.config import ConfigError
@@ -36,6 +35,9 @@ from capszoo.training import (
     train,
 )
 from capszoo.weight_files import WeightsError, read_arrays, write_arrays
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
 
 # Three epochs of 20 steps with checkpoints on the way, and a learning rate that reaches its floor.
 LONG = """\
@@ -72,17 +74,6 @@ class Recorder:
 
     def epoch(self, record):
         self.epochs.append(record)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny data set is the only one on this machine."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 @pytest.fixture(scope="module")

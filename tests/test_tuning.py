@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 import yaml
-from tiny import write_mnist
 from typer.testing import CliRunner
 
 from capszoo import cli, leaderboard, presets, tuning
@@ -53,14 +52,9 @@ class Killed(BaseException):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny data set is the only one on this machine; `small.yaml` is a recipe for it."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        (root / "small.yaml").write_text(SMALL, encoding="utf-8")
-        yield root
+def recipe_file(data):
+    """A recipe for the tiny data set, which is the only one on this machine."""
+    (data / "small.yaml").write_text(SMALL, encoding="utf-8")
 
 
 @pytest.fixture

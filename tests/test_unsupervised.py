@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import yaml
-from tiny import write_mnist
 
 from capszoo import presets, recipes
 from capszoo.data.pipeline import evaluation_batches
@@ -14,23 +13,15 @@ from capszoo.scoring import squared_errors
 from capszoo.training import check_health, load_best, read_log, train
 from capszoo.weight_files import read_arrays
 
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
+
 MAPPING = {
     "model": {"name": "sparse", "channels": 6, "primary_types": 2, "latent_capsules": 6, "latent_dim": 4},
     "data": {"name": "mnist", "validation": 50},
     "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "gradient_clip": None},
     "card": {"title": "tiny", "routing": "dynamic", "protocols": {"svm": 0.01}},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import json
 import keras
 import numpy as np
 import pytest
-from tiny import write_mnist
 
 from capszoo import visualize
 from capszoo.config import ConfigError
@@ -15,6 +14,9 @@ from capszoo.protocols import Subject, likelihood, measure_likelihood
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights
 from capszoo.recipes import parse_recipe
 from capszoo.training import check_health, train
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
 
 MODEL = {"name": "attention", "objects": 3, "object_dim": 4, "channels": 4, "hidden": 16}
 
@@ -28,17 +30,6 @@ def recipe_of(**options):
             "train": {"epochs": 2, "batch_size": 25, "gradient_clip": None, "learning_rate": 0.003},
         },
     )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 @pytest.fixture(scope="module")

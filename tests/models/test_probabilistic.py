@@ -6,7 +6,6 @@ import pytest
 import yaml
 from oracles import probabilistic_capsules as oracle
 from support import fill
-from tiny import write_mnist
 
 from capszoo import presets, recipes
 from capszoo.exporting import export
@@ -19,6 +18,9 @@ from capszoo.publishing import publish
 from capszoo.recipes import parse_recipe
 from capszoo.training import train
 from capszoo.weight_files import read_arrays
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
 
 TINY = {
     "objects": 3,
@@ -202,17 +204,6 @@ def test_free_inference_of_other_models_or_images_is_refused(model):
 
 
 # Runs
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 def mapping_of(model):

@@ -1,15 +1,12 @@
 """The command line measures runs of the tiny nets as it does presets."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import write_mnist
 from tiny_norb import read_pairs
 
-from capszoo import cli
 from capszoo.data import smallnorb
 from capszoo.recipes import read_recipe
 from capszoo.training import train
@@ -32,22 +29,10 @@ def runs(recipe_folder, tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def run(monkeypatch, capsys, runs):
-    """`run(*arguments)` -> (exit status, standard output, standard error), in the folder of the runs."""
+@pytest.fixture(autouse=True)
+def in_the_folder_of_the_runs(monkeypatch, runs):
+    """Commands name the runs by their folders."""
     monkeypatch.chdir(runs)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["capszoo", *map(str, arguments)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code
-        output = capsys.readouterr()
-        return status or 0, output.out, output.err
-
-    return call
 
 
 def test_a_run_is_evaluated_by_its_own_recipe(run, tmp_path):
@@ -106,35 +91,22 @@ def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
 
 
 @pytest.fixture(scope="module")
-def inferring(tmp_path_factory):
-    """Folders of runs on tiny digits: without routing, with it, and one that generates; and where the digits are."""
-    root = tmp_path_factory.mktemp("inferring")
-    write_mnist(root / "data")
+def digits(data):
+    """Folders of runs on tiny digits: without routing, with it, and one that generates."""
     models = {
         "sum": "{name: predictive_coding, channels: 4, primary_types: 2}",
         "routed": "{name: predictive_coding, channels: 4, primary_types: 2, routing: dynamic}",
         "attention": "{name: attention, objects: 2, object_dim: 3, channels: 2, hidden: 8}",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(root / "data"))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        for name, model in models.items():
-            path = root / f"{name}.yaml"
-            path.write_text(
-                f"model: {model}\ndata: {{name: mnist, validation: 50}}\n"
-                "train: {epochs: 1, batch_size: 50, images: 50}\ncard: {title: A tiny net}\n",
-                encoding="utf-8",
-            )
-            train(read_recipe(path), root / name)
-    return root
-
-
-@pytest.fixture
-def digits(inferring, monkeypatch):
-    """Lets the library find the tiny digits and nothing else."""
-    monkeypatch.setenv("CAPSZOO_DATA_DIR", str(inferring / "data"))
-    monkeypatch.setenv("TFDS_DATA_DIR", str(inferring / "none"))
-    return inferring
+    for name, model in models.items():
+        path = data / f"{name}.yaml"
+        path.write_text(
+            f"model: {model}\ndata: {{name: mnist, validation: 50}}\n"
+            "train: {epochs: 1, batch_size: 50, images: 50}\ncard: {title: A tiny net}\n",
+            encoding="utf-8",
+        )
+        train(read_recipe(path), data / name)
+    return data
 
 
 def test_sparsity_is_measured_and_drawn(run, digits, tmp_path):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny import write_mnist
 
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
@@ -10,16 +9,8 @@ from capszoo.protocols import PROTOCOLS, evaluate
 from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe, probe_features
 from capszoo.recipes import parse_recipe
 
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is: 300 images for training, 100 for testing."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
 
 
 class Coarse:

@@ -5,13 +5,15 @@ import json
 import numpy as np
 import pytest
 from support import fill
-from tiny import write_mnist
 
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, infer_activities, measure_sparsity
 from capszoo.protocols.sparsity import sparsity_of
 from capszoo.recipes import parse_recipe
 from capszoo.visualize import draw_inferred_poses
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
 
 MODEL = {
     "name": "predictive_coding",
@@ -21,17 +23,6 @@ MODEL = {
     "decoder": False,
 }
 CONDITIONS = ["feed-forward", "inference", "inference with L1"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tiny import write_mnist
 
 from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, affnist
@@ -19,6 +18,9 @@ from capszoo.protocols.support_vectors import (
 )
 from capszoo.recipes import parse_recipe
 
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
+
 NAMES = (
     "svm",
     "svm_affnist",
@@ -26,17 +28,6 @@ NAMES = (
     "svm_transfer_affnist",
     "svm_transfer_affnist_synth",
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def data(tmp_path_factory):
-    """The tiny MNIST is the only one there is: 300 images for training, 100 for testing."""
-    root = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSZOO_DATA_DIR", str(write_mnist(root / "data")))
-        patch.setenv("TFDS_DATA_DIR", str(root / "none"))
-        patch.setenv("HOME", str(root / "home"))
-        yield root
 
 
 class Pixels:

@@ -1,31 +1,11 @@
 """The command line does what a user types, and says in one line what a user can mend."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 from tiny import draw_bars
-
-from capszoo import cli
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """`run(*arguments)` -> (exit status, standard output, standard error)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["capszoo", *map(str, arguments)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code
-        output = capsys.readouterr()
-        return status or 0, output.out, output.err
-
-    return call
 
 
 @pytest.fixture
