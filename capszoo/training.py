@@ -29,7 +29,7 @@ from capszoo.config import ConfigError, read_yaml
 from capszoo.data.pipeline import Batches
 from capszoo.recipes import parse_recipe
 from capszoo.scoring import predict_split, squared_errors, wrong
-from capszoo.weight_files import load_weights, read_arrays, save_weights, write_arrays
+from capszoo.weight_files import load_weights, read_arrays, save_weights, start_weights, write_arrays
 
 LOGGER = logging.getLogger(__name__)
 # Mean activation of a capsule layer outside of which a fresh network hardly learns.
@@ -164,6 +164,9 @@ class _Run:
         if self.checkpoint.exists():
             self._restore()
         else:
+            if config.start_from:
+                fresh = start_weights(self.model, config.start_from)
+                LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
             first = self.batches.batch_at(0)["images"]
             LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
             self._save()

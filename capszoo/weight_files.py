@@ -74,6 +74,27 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
     write_arrays(path, arrays, metadata)
 
 
+def start_weights(model, path) -> list[str]:
+    """Gives `model` every weight of `path` that it has, to be trained on; returns the paths of those it has not got.
+
+    Errors: `WeightsError` for a file without one weight of the model, and for weights of another shape; the model is
+    then unchanged.
+    """
+    arrays, _ = read_arrays(path)
+    found = {weight.path: weight for weight in model.weights if weight.path in arrays}
+    if not found:
+        raise WeightsError(
+            f"{path} has no weight of the model. Received: {', '.join(sorted(arrays)[:3])} ..."
+        )
+    for name, weight in found.items():
+        expected, received = tuple(weight.shape), arrays[name].shape
+        if expected != received:
+            raise WeightsError(f"{path}: {name}: expected shape {expected}. Received: {received}")
+    for name, weight in found.items():
+        weight.assign(arrays[name].astype(weight.dtype))
+    return [weight.path for weight in model.weights if weight.path not in found]
+
+
 def load_weights(model, path, fresh=()):
     """Loads every weight of `model` from `path`, except those whose path starts with a prefix in `fresh`.
 

@@ -778,3 +778,13 @@ def test_an_image_is_right_only_if_its_highest_scores_are_exactly_its_classes():
 
 def test_scores_that_are_all_equal_are_not_always_right():
     assert wrong(np.zeros((10, 10)), np.arange(10)).mean() == 0.9
+
+
+def test_a_run_begins_with_the_weights_it_is_told_to_start_from(recipes, tmp_path):
+    train(read_recipe(recipes / "small.yaml"), tmp_path / "first")
+    weights = tmp_path / "first" / "best.safetensors"
+    overrides = [f"train.start_from={weights}", "train.learning_rate=1e-30", "train.minimum_learning_rate=0"]
+    train(read_recipe(recipes / "small.yaml", overrides), tmp_path / "second")
+    first, second = (read_arrays(tmp_path / name / "best.safetensors")[0] for name in ("first", "second"))
+    for name, array in first.items():
+        np.testing.assert_allclose(second[name], array, rtol=1e-6, err_msg=name)

@@ -13,7 +13,14 @@ from support import fill
 
 from capszoo import weight_files
 from capszoo.models import ConvNet, DynamicCapsNet
-from capszoo.weight_files import WeightsError, load_weights, read_arrays, save_weights, write_arrays
+from capszoo.weight_files import (
+    WeightsError,
+    load_weights,
+    read_arrays,
+    save_weights,
+    start_weights,
+    write_arrays,
+)
 
 NET = DynamicCapsNet(channels=8, primary_types=2, primary_dim=4, class_dim=4, decoder=False)
 SHAPE = (20, 20, 1)
@@ -295,3 +302,34 @@ def test_the_random_state_of_dropout_is_no_weight(tmp_path):
     load_weights(second, tmp_path / "weights.safetensors")
     for received, expected in zip(second.get_weights(), first.get_weights(), strict=True):
         np.testing.assert_array_equal(received, expected)
+
+
+def test_weights_to_start_from_go_where_the_model_has_them(tmp_path):
+    save_weights(_net(hidden=4), tmp_path / "w.safetensors")
+    model = _net(hidden=4, more=True)
+    left = start_weights(model, tmp_path / "w.safetensors")
+    assert left == ["more/kernel", "more/bias"]
+    arrays, _ = read_arrays(tmp_path / "w.safetensors")
+    for weight in model.weights[:4]:
+        np.testing.assert_array_equal(weight, arrays[weight.path])
+
+
+def test_a_start_of_another_shape_or_of_nothing_is_refused_and_changes_nothing(tmp_path):
+    save_weights(_net(hidden=5), tmp_path / "w.safetensors")
+    model = _net(hidden=4)
+    before = model.get_weights()
+    with pytest.raises(WeightsError, match=r"hidden/kernel: expected shape \(3, 4\)\. Received: \(3, 5\)"):
+        start_weights(model, tmp_path / "w.safetensors")
+    write_arrays(tmp_path / "other.safetensors", {"a": np.zeros(2)})
+    with pytest.raises(WeightsError, match=r"has no weight of the model\. Received: a"):
+        start_weights(model, tmp_path / "other.safetensors")
+    for after, expected in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(after, expected)
+
+
+def _net(hidden, more=False):
+    """A small net of two or three layers."""
+    x = inputs = keras.Input((3,))
+    x = keras.layers.Dense(hidden, name="hidden")(x)
+    x = keras.layers.Dense(2, name="out")(x)
+    return keras.Model(inputs, keras.layers.Dense(2, name="more")(x) if more else x)

@@ -49,7 +49,7 @@ class ProbabilisticCapsNet:
 
     where:
       posterior: what q says of poses: "delta", a point, or "gaussian", which learns only when it is started from the
-        weights of the former (section 2.3; see `start_from`).
+        weights of the former (section 2.3): `train.start_from`.
       presence: p, how likely an object is present; clutter: rho_0, how strongly the clutter draws parts.
       clutter_deviation, off_deviation: of the poses of parts in the clutter, and of parts that are not there.
       temperature: of all relaxed presences.
@@ -210,19 +210,3 @@ class ProbabilisticCapsNet:
     def divergence_layer(self):
         """The `Divergence` of this model's priors."""
         return Divergence(self.presence, self.temperature, name="divergence")
-
-
-def start_from(model, trained):
-    """Gives `model` the weights of `trained`, another posterior's model, wherever they have a weight of one path.
-
-    Returns the paths of the weights of `model` that stay as they were.
-    Errors: `ValueError` for a weight of another shape.
-    Source: Smith et al. 2020, section 2.3: a Gaussian posterior is trained from the solution of Delta posteriors.
-    """
-    weights = {weight.path: weight for weight in trained.weights}
-    for weight in model.weights:
-        other = weights.get(weight.path, weight)
-        if weight.shape != other.shape:
-            raise ValueError(f"{weight.path}: shape {weight.shape} expected. Received: {other.shape}")
-        weight.assign(other)
-    return [weight.path for weight in model.weights if weight.path not in weights]

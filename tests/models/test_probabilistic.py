@@ -12,12 +12,11 @@ from capszoo.exporting import export
 from capszoo.models import ProbabilisticCapsNet, VariationalAutoencoder
 from capszoo.models.bound import PixelSurprise
 from capszoo.models.free_form import infer_freely
-from capszoo.models.probabilistic import start_from
 from capszoo.presets import load
 from capszoo.publishing import publish
 from capszoo.recipes import parse_recipe
 from capszoo.training import train
-from capszoo.weight_files import read_arrays
+from capszoo.weight_files import read_arrays, save_weights, start_weights
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")
@@ -113,9 +112,10 @@ def test_each_part_is_shared_out_completely(model):
     np.testing.assert_allclose(np.sum(coefficients, axis=-1), 1, rtol=1e-5)
 
 
-def test_a_gaussian_posterior_starts_where_the_delta_posterior_ended(model):
+def test_a_gaussian_posterior_starts_where_the_delta_posterior_ended(model, tmp_path):
     gaussian = ProbabilisticCapsNet(**TINY, posterior="gaussian").build((10, 12, 1))
-    left = start_from(gaussian, model)
+    save_weights(model, tmp_path / "best.safetensors")
+    left = start_weights(gaussian, tmp_path / "best.safetensors")
     assert {path.partition("/")[0] for path in left} == {
         "part_deviations",
         "object_deviations",
@@ -126,12 +126,6 @@ def test_a_gaussian_posterior_starts_where_the_delta_posterior_ended(model):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
     parts = keras.Model(gaussian.input, gaussian.get_layer("part_capsules").input[2])(IMAGES)
     assert np.max(parts) < np.log(0.1), "scales start small"
-
-
-def test_weights_of_another_size_are_not_started_from(model):
-    other = ProbabilisticCapsNet(**{**TINY, "objects": 4}).build((10, 12, 1))
-    with pytest.raises(ValueError, match=r"shape .* expected\. Received"):
-        start_from(other, model)
 
 
 @pytest.mark.parametrize(
