@@ -54,6 +54,8 @@ def test_the_list_of_models_is_one_the_server_can_read():
     for model in config.model_config_list.config:
         assert model.base_path == f"/models/{model.name}"
         assert model.model_platform == "tensorflow"
+    names = [model.name for model in config.model_config_list.config]
+    assert sorted(names) == sorted(path.name for path in (SERVING.parent / "models").iterdir())
 
 
 def test_the_server_pads_to_the_batch_sizes_that_were_warmed_up():
