@@ -95,9 +95,9 @@ class SearchRecord:
         from capszoo import leaderboard
 
         images = f"{self.images:,}" if self.images else "all"
-        passes = f"up to {self.epochs} passes over {images} training images each"
+        cost = f"each at most {self.epochs} x {images} training images long"
         return (
-            f"{self.oracle.capitalize()} search, {len(self.leaderboard)} trials of {passes}.\n\n"
+            f"{self.oracle.capitalize()} search, {len(self.leaderboard)} trials, {cost}.\n\n"
             + leaderboard.to_markdown(self.leaderboard)
         )
 

@@ -7,6 +7,11 @@ import subprocess
 from pathlib import Path
 
 
+def stamp() -> dict[str, str]:
+    """What every measurement says of its own making: `date`, `revision` and `backend`."""
+    return {"date": today(), "revision": revision(), "backend": backend()}
+
+
 def today() -> str:
     """The date, ISO 8601, UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

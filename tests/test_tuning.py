@@ -334,7 +334,7 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     assert again == card
     assert list(again.search.leaderboard) == rows
     text = again.to_markdown()
-    assert "Random search, 6 trials of up to 1 passes over 100 training images each." in text
+    assert "Random search, 6 trials, each at most 1 x 100 training images long." in text
     assert text.count("25.00%") == sum(row["status"] == "completed" for row in rows)
     assert "failed: too fast" in text
 

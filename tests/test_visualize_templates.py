@@ -5,21 +5,11 @@ import io
 import keras
 import numpy as np
 import pytest
+from tiny import PROBABILISTIC as TINY
 
 from capszoo.models import ConvNet, ProbabilisticCapsNet
 from capszoo.visualize import overview, templates
 
-TINY = {
-    "objects": 3,
-    "parts": 4,
-    "template_size": 5,
-    "channels": 4,
-    "units": 8,
-    "heads": 2,
-    "points": 3,
-    "blocks": 1,
-    "encoding": 5,
-}
 IMAGES = np.random.default_rng(0).random((5, 12, 12, 1), dtype="float32")
 
 

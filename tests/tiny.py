@@ -43,3 +43,16 @@ card:
   deviations: [tiny]
   protocols: {test_error: 0.0025}
 """
+
+# Options of a small `ProbabilisticCapsNet`.
+PROBABILISTIC = {
+    "objects": 3,
+    "parts": 4,
+    "template_size": 5,
+    "channels": 4,
+    "units": 8,
+    "heads": 2,
+    "points": 3,
+    "blocks": 1,
+    "encoding": 5,
+}

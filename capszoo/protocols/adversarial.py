@@ -167,9 +167,7 @@ def measure_robustness(
         curves=tally.curves(),
         gradients=tuple(_gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()),
         command=command,
-        date=provenance.today(),
-        revision=provenance.revision(),
-        backend=provenance.backend(),
+        **provenance.stamp(),
     )
 
 

@@ -162,7 +162,5 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
         paper=recipe.card.protocols.get(protocol),
         seeds=seeds,
         command=command,
-        date=provenance.today(),
-        revision=provenance.revision(),
-        backend=provenance.backend(),
+        **provenance.stamp(),
     )

@@ -110,9 +110,7 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
         split="test",
         fingerprint=split.fingerprint(),
         command=command,
-        date=provenance.today(),
-        revision=provenance.revision(),
-        backend=provenance.backend(),
+        **provenance.stamp(),
     )
 
 

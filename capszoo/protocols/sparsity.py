@@ -210,7 +210,5 @@ def measure_sparsity(
         split="test",
         fingerprint=split.fingerprint(),
         command=command,
-        date=provenance.today(),
-        revision=provenance.revision(),
-        backend=provenance.backend(),
+        **provenance.stamp(),
     )

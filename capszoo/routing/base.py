@@ -20,9 +20,8 @@ class Routing(keras.layers.Layer):
       votes: `[B, ..., I, O, D]`, each child's prediction of each parent's pose.
       activations: `[B, ..., I]` activations of the children, or None where the algorithm needs none.
       num_iterations: how often coefficients are computed, the uniform ones of iteration 0 included (the learned
-        routings do not count those). An int unrolls
-        the loop. A scalar int32 tensor, given at the call, makes it a loop of the graph, so that one exported
-        model serves any count.
+        routings do not count those). An int unrolls the loop. A scalar int32 tensor, given at the call, makes it a
+        loop of the graph, so that one exported model serves any count.
 
     Returns `(poses, activations)`: parent poses `[B, ..., O, D]` and activations `[B, ..., O]`; with
     `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`.

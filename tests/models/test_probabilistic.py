@@ -6,6 +6,7 @@ import pytest
 import yaml
 from oracles import probabilistic_capsules as oracle
 from support import fill
+from tiny import PROBABILISTIC as TINY
 
 from capszoo import presets, recipes
 from capszoo.exporting import export
@@ -21,17 +22,6 @@ from capszoo.weight_files import read_arrays, save_weights, start_weights
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")
 
-TINY = {
-    "objects": 3,
-    "parts": 4,
-    "template_size": 5,
-    "channels": 4,
-    "units": 8,
-    "heads": 2,
-    "points": 3,
-    "blocks": 1,
-    "encoding": 5,
-}
 NET = ProbabilisticCapsNet(**TINY)
 IMAGES = np.random.default_rng(0).random((6, 10, 12, 1), dtype="float32")
 
