@@ -16,7 +16,8 @@ class Measurement:
     where:
       protocol: name of the protocol that measured it.
       metric: what the number is, e.g. "test error".
-      value: a share in [0, 1]; interval: its 95 % Wilson interval; wrong: images (or pairs) that were wrong; n: of all.
+      value: a share in [0, 1] of images (or pairs) that were wrong, or the mean over images of a number in `unit`.
+      interval: of 95 %; Wilson's for a share. wrong: images that were wrong, None for a mean; n: all images.
       data, split, fingerprint: what it was measured on, and the SHA-256 of that.
       paper: the paper's value for the same protocol, or None.
       seeds: trainings behind the number.
@@ -27,7 +28,7 @@ class Measurement:
     metric: str
     value: float
     interval: tuple[float, float]
-    wrong: int
+    wrong: int | None
     n: int
     data: str
     split: str
@@ -38,15 +39,19 @@ class Measurement:
     date: str
     revision: str
     backend: str
+    unit: str = ""
+
+    def text(self, value) -> str:
+        """`value`, the measured one or another, as text: per cent for a share."""
+        return f"{value:.3f}" if self.wrong is None else f"{value:.2%}"
 
     def sentence(self) -> str:
         """The number as text: value, interval, n, data, the paper's value beside it."""
-        low, high = self.interval
-        paper = "the paper has no number" if self.paper is None else f"paper {self.paper:.2%}"
-        return (
-            f"{self.metric} {self.value:.2%} ({self.wrong} of {self.n}, 95 % interval {low:.2%} to {high:.2%}) "
-            f"on {self.data} {self.split}; {paper}"
-        )
+        low, high = map(self.text, self.interval)
+        number = f"{self.text(self.value)} {self.unit}".rstrip()
+        paper = "the paper has no number" if self.paper is None else f"paper {self.text(self.paper)}"
+        count = f"mean of {self.n}" if self.wrong is None else f"{self.wrong} of {self.n}"
+        return f"{self.metric} {number} ({count}, 95 % interval {low} to {high}) on {self.data} {self.split}; {paper}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,8 @@ def preset_table(presets) -> Table:
             table.add_row(preset.name, preset.routing, preset.dataset, "(no weights)", "", "", "")
             continue
         first = card.metrics[0] if card.metrics else None
-        paper = "" if first is None or first.paper is None else f"{first.paper:.2%}"
-        measured = f"{first.metric} {first.value:.2%} (n={first.n})" if first else ""
+        paper = "" if first is None or first.paper is None else first.text(first.paper)
+        measured = f"{first.metric} {first.text(first.value)} (n={first.n})" if first else ""
         table.add_row(
             preset.name,
             preset.routing,
@@ -71,9 +71,9 @@ def comparison_table(metrics) -> Table:
     for preset, measurements in metrics:
         row = cells.setdefault(preset.name.replace(f"_{preset.dataset}", ""), {})
         for m in measurements:
-            paper = "-" if m.paper is None else f"{m.paper:.2%}"
-            interval = f"{m.interval[0]:.2%} to {m.interval[1]:.2%}"
-            row[f"{m.protocol}, {m.data}"] = (f"{m.value:.2%} ({interval})", f"{paper} {preset.dataset}")
+            paper = "-" if m.paper is None else m.text(m.paper)
+            interval = " to ".join(map(m.text, m.interval))
+            row[f"{m.protocol}, {m.data}"] = (f"{m.text(m.value)} ({interval})", f"{paper} {preset.dataset}")
     columns = list(dict.fromkeys(column for row in cells.values() for column in row))
     table = Table(box=None, header_style="bold")
     table.add_column("", no_wrap=True)

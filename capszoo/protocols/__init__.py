@@ -1,6 +1,6 @@
 """The papers' evaluations as code.
 
-Test errors are measured by `evaluate(model, recipe, protocol)`; the names of the protocols do not change:
+Each is measured by `evaluate(model, recipe, protocol)`; the names of the protocols do not change:
 
   test_error            test split of the preset's own data set
   test_error_multicrop  the same, with scores averaged over 13 crops of each image (smallNORB and its twin)
@@ -14,6 +14,8 @@ Test errors are measured by `evaluate(model, recipe, protocol)`; the names of th
   probe, probe_rotated_45, probe_rotated_90, probe_rotated_135, probe_rotated_180, probe_affnist, probe_affnist_synth
                         a linear classifier on the variables of a generative model; with `presence_` before the name
                         on presences alone; see `capszoo.protocols.linear_probe`
+  likelihood, likelihood_gain, active_feed_forward, active_inference, active_inference_l1
+                        means over images of generative models; see `capszoo.protocols.means`
 
 `compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
 attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference,

@@ -1,4 +1,4 @@
-"""Test errors: the same count on the test splits of different data sets."""
+"""`evaluate`, which measures any protocol; and test errors: the same count on test splits of different data sets."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
 from capszoo.protocols.crops import predict_crops
 from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe
+from capszoo.protocols.means import MEANS
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.support_vectors import HEADS, predict_masked_svm, predict_svm
 from capszoo.scoring import predict_split, wrong
@@ -100,7 +101,7 @@ METRICS = {
     **dict.fromkeys(PROBES | PRESENCE_PROBES, "linear probe test error"),
 }
 OF_POSES = {**HEADS, **MASKED_HEADS, **PROBES, **PRESENCE_PROBES}
-PROTOCOLS |= OF_POSES
+PROTOCOLS |= OF_POSES | MEANS
 # How a protocol gets the scores of a split, where that is not one look at each image.
 SCORES: dict[str, Callable] = {
     "test_error_multicrop": predict_crops,
@@ -127,6 +128,35 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     """
     if protocol not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {protocol!r}{nearest(protocol, PROTOCOLS)}")
+    measure = _mean if protocol in MEANS else _test_error
+    return Measurement(
+        protocol=protocol,
+        **measure(model, recipe, protocol, progress),
+        split="test",
+        paper=recipe.card.protocols.get(protocol),
+        seeds=seeds,
+        command=command,
+        **provenance.stamp(),
+    )
+
+
+def _mean(model, recipe, protocol, progress):
+    """What a `Measurement` says of a mean and of its data."""
+    mean = MEANS[protocol](model, recipe, progress)
+    return {
+        "metric": mean.metric,
+        "value": mean.value,
+        "interval": mean.interval,
+        "wrong": None,
+        "n": len(mean.values),
+        "unit": mean.unit,
+        "data": recipe.data.section_name,
+        "fingerprint": recipe.data.open("test").fingerprint(),
+    }
+
+
+def _test_error(model, recipe, protocol, progress):
+    """What a `Measurement` says of a share of wrong images and of its data."""
     if not recipe.model.head and protocol not in OF_POSES:
         raise ConfigError(
             f"protocol {protocol!r} needs scores of classes, and {recipe.model.section_name!r} knows none. "
@@ -149,18 +179,12 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
     predict = SCORES.get(protocol, predict_split)
     scores, labels = predict(model, split, progress=advance if progress else None)
     mistakes = int(wrong(scores, labels).sum())
-    return Measurement(
-        protocol=protocol,
-        metric=METRICS.get(protocol, "test error"),
-        value=mistakes / len(split),
-        interval=wilson(mistakes, len(split)),
-        wrong=mistakes,
-        n=len(split),
-        data=data.section_name,
-        split="test",
-        fingerprint=split.fingerprint(),
-        paper=recipe.card.protocols.get(protocol),
-        seeds=seeds,
-        command=command,
-        **provenance.stamp(),
-    )
+    return {
+        "metric": METRICS.get(protocol, "test error"),
+        "value": mistakes / len(split),
+        "interval": wilson(mistakes, len(split)),
+        "wrong": mistakes,
+        "n": len(split),
+        "data": data.section_name,
+        "fingerprint": split.fingerprint(),
+    }

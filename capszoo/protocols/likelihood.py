@@ -70,11 +70,8 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
     """
     data, noise = _common(subjects)
     split = data.open("test")
-    count = min(images, len(split))
-    clean = split.batch(np.arange(count), None)["images"]
-    draws = generator(0, Stream.FIXED, 1).standard_normal(clean.shape, dtype=np.float32)
-    noisy = clean + noise * draws
-    numbers = clean[0].size
+    clean, noisy = noisy_images(split, images, noise)
+    count, numbers = len(clean), clean[0].size
     gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
     models, choice, parents = {}, {}, {}
     for index, subject in enumerate(subjects):
@@ -84,8 +81,7 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
                 progress(index * count + done, len(subjects) * count)
 
         logs = importance_weights(subject.model, clean, noisy, samples, batch_size, advance)
-        # [K, N] -> [N]
-        estimates = np.logaddexp.reduce(logs, axis=0) - math.log(samples)
+        estimates = log_mean_exp(logs)
         gains = estimates - gaussian
         models[subject.name] = {
             "bound": float(logs.mean()) / numbers,
@@ -112,6 +108,18 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
         command=command,
         **provenance.stamp(),
     )
+
+
+def noisy_images(split, images, noise):
+    """The first `images` of a split, and the same with noise of deviation `noise`, always the same noise."""
+    clean = split.batch(np.arange(min(images, len(split))), None)["images"]
+    draws = generator(0, Stream.FIXED, 1).standard_normal(clean.shape, dtype=np.float32)
+    return clean, clean + noise * draws
+
+
+def log_mean_exp(logs):
+    """The logarithm of the mean over samples of the exponentials of `logs[K, N]`: `[N]`."""
+    return np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
 
 
 def _common(subjects):

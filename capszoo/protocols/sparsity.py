@@ -9,7 +9,7 @@ from capszoo import provenance
 from capszoo.config import ConfigError
 
 # The conditions of figure 1: C, D and E.
-FEED_FORWARD, INFERENCE, PENALISED = "feed-forward", "inference", "inference with L1"
+FEED_FORWARD, INFERENCE, PENALISED = CONDITIONS = "feed-forward", "inference", "inference with L1"
 # What the margin loss calls absent.
 THRESHOLD = 0.1
 # The paper's weight of the L1 norm, by stage.
@@ -101,6 +101,7 @@ def infer_activities(
     images,
     labels=None,
     *,
+    conditions=CONDITIONS,
     penalty=None,
     steps=500,
     rate=0.01,
@@ -113,6 +114,7 @@ def infer_activities(
     where:
       subject: a `Subject` whose model infers, such as 'predictive_coding'.
       images, labels: `[N, H, W, C]`, and `[N]` or None, which clamps nothing.
+      conditions: those of figure 1 that are wanted.
       penalty: weight of the L1 norm by stage; by default 1 for the class capsules.
       steps, rate, output: see `capszoo.models.IterativeInference`.
       progress: `progress(done, total)` in images, each counted once for each condition.
@@ -127,9 +129,10 @@ def infer_activities(
         )
     one_hot = None if labels is None else np.eye(subject.recipe.data.num_classes, dtype="float32")[labels]
     penalty = PENALTY if penalty is None else penalty
-    conditions = {FEED_FORWARD: (0, None), INFERENCE: (steps, None), PENALISED: (steps, penalty)}
+    of = {FEED_FORWARD: (0, None), INFERENCE: (steps, None), PENALISED: (steps, penalty)}
     poses, energies = {}, {}
-    for number, (condition, (count, weights)) in enumerate(conditions.items()):
+    for number, condition in enumerate(conditions):
+        count, weights = of[condition]
         infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights, output=output)
         parts = []
         for start in range(0, len(images), batch_size):
