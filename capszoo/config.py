@@ -209,7 +209,7 @@ class TrainConfig:
       images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       start_from: a file of weights to begin with, such as `runs/NAME/best.safetensors`, wherever it has one of the
-        model's; None begins with random ones.
+        model's in its shape; None begins with random ones.
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: Adam with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)).
       gradient_clip: bound on the global gradient norm; None leaves gradients alone.

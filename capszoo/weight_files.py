@@ -75,24 +75,21 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
 
 
 def start_weights(model, path) -> list[str]:
-    """Gives `model` every weight of `path` that it has, to be trained on; returns the paths of those it has not got.
+    """Gives `model` every weight of `path` that it has in the same shape; returns the paths of those left as they are.
 
-    Errors: `WeightsError` for a file without one weight of the model, and for weights of another shape; the model is
-    then unchanged.
+    Errors: `WeightsError` for a file without one such weight; the model is then unchanged.
     """
     arrays, _ = read_arrays(path)
-    found = {weight.path: weight for weight in model.weights if weight.path in arrays}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    found = [weight for weight in model.weights if shapes.get(weight.path) == tuple(weight.shape)]
     if not found:
         raise WeightsError(
             f"{path} has no weight of the model. Received: {', '.join(sorted(arrays)[:3])} ..."
         )
-    for name, weight in found.items():
-        expected, received = tuple(weight.shape), arrays[name].shape
-        if expected != received:
-            raise WeightsError(f"{path}: {name}: expected shape {expected}. Received: {received}")
-    for name, weight in found.items():
-        weight.assign(arrays[name].astype(weight.dtype))
-    return [weight.path for weight in model.weights if weight.path not in found]
+    for weight in found:
+        weight.assign(arrays[weight.path].astype(weight.dtype))
+    taken = {weight.path for weight in found}
+    return [weight.path for weight in model.weights if weight.path not in taken]
 
 
 def load_weights(model, path, fresh=()):

@@ -18,6 +18,7 @@ from capszoo.layers import (
 )
 from capszoo.layers.generative import ScatteredCapsules
 from capszoo.models.bound import bound_objective
+from capszoo.models.clusters import objects_from_clusters
 
 # Of the two rows of an affine map.
 POSE = (2, 3)
@@ -196,6 +197,15 @@ class ProbabilisticCapsNet:
             dtype="float32",
             name=name,
         )(hidden)
+
+    def begin(self, model, split, fresh):
+        """Where a run starts from parts that were learnt with other objects, objects begin as clusters of images.
+
+        where:
+          split: training images; fresh: paths of the weights that are still random. See `objects_from_clusters`.
+        """
+        if model.get_layer("selection").offsets.path in fresh:
+            objects_from_clusters(model, split)
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image. Labels are not looked at."""
