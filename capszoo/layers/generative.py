@@ -12,8 +12,6 @@ from keras import ops
 
 from capszoo.distributions import distributions
 
-LEAST_WIDTH = 0.1
-
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class SampledCapsules(keras.layers.Layer):
@@ -81,8 +79,8 @@ class PartsFromObjects(keras.layers.Layer):
       rho_ij: in [0, 1], the logistic function of the weight `affinities[N, O]`; rho_0j is `clutter`.
       gamma_ij: the logistic function of the weight `part_logits[N, 1 + O]`.
       M_ij: affine maps from part to object, the sum of the weights `common_offsets[N, 2, 3]` and `offsets[N, O, 2, 3]`.
-      c_ij: standard deviations, 0.1 + softplus of the sum of the weights `common_widths[N, 2, 3]` and `widths[N, O, 2,
-        3]`.
+      c_ij: standard deviations, `least_deviation` + softplus of the sum of the weights `common_widths[N, 2, 3]` and
+        `widths[N, O, 2, 3]`.
 
     What all objects have in common keeps those that explain nothing near to those that do. Without it the first object
     that fits explains every image, and none of the others ever comes near.
@@ -103,6 +101,7 @@ class PartsFromObjects(keras.layers.Layer):
         clutter=0.01,
         clutter_deviation=1.0,
         off_deviation=1.0,
+        least_deviation=0.1,
         **kwargs,
     ):
         kwargs.setdefault("dtype", "float32")
@@ -110,6 +109,7 @@ class PartsFromObjects(keras.layers.Layer):
         self.num_objects, self.num_parts = num_objects, num_parts
         self.temperature = temperature
         self.clutter, self.clutter_deviation, self.off_deviation = clutter, clutter_deviation, off_deviation
+        self.least_deviation = least_deviation
 
     def build(self, object_poses_shape, *_):
         pairs = (self.num_parts, self.num_objects)
@@ -135,7 +135,7 @@ class PartsFromObjects(keras.layers.Layer):
         poses = ops.expand_dims(part_poses, 2)
         offsets = ops.expand_dims(self.common_offsets, 1) + self.offsets
         means = compose(ops.expand_dims(object_poses, 1) + identity(), offsets)
-        widths = LEAST_WIDTH + ops.softplus(ops.expand_dims(self.common_widths, 1) + self.widths)
+        widths = self.deviations()
         on = ops.sum(normal(means, widths).log_prob(poses), axis=(-2, -1))
         clutter = ops.sum(normal(identity(), self.clutter_deviation).log_prob(poses), axis=(-2, -1))
         on = ops.concatenate([clutter, on], axis=-1)
@@ -145,6 +145,11 @@ class PartsFromObjects(keras.layers.Layer):
         density = presence_density(logits, ops.convert_to_tensor(self.part_presence), self.temperature)
         joint = self._log_selection(object_logits) + density + presence * on + (1.0 - presence) * off
         return ops.logsumexp(joint, axis=-1), ops.softmax(joint)
+
+    def deviations(self):
+        """c_ij: `[N, O, 2, 3]`."""
+        widths = ops.expand_dims(self.common_widths, 1) + self.widths
+        return self.least_deviation + ops.softplus(widths)
 
     def _log_selection(self, object_logits):
         """log p(s_j = i): `[B, N, 1 + O]`."""
@@ -166,6 +171,7 @@ class PartsFromObjects(keras.layers.Layer):
             "clutter": self.clutter,
             "clutter_deviation": self.clutter_deviation,
             "off_deviation": self.off_deviation,
+            "least_deviation": self.least_deviation,
         }
 
 

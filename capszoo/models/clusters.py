@@ -1,53 +1,48 @@
 """Objects that begin as clusters of the arrangements that parts have in images."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
-from capszoo.layers.generative import LEAST_WIDTH
-
 IMAGES = 8000
+ROUNDS = 8
 # Of a part in a cluster: what is nearer to 0 or 1 would never change its mind.
 LEAST_SHARE = 0.05
 LEAST_EXCESS = 0.02
+IDENTITY = np.eye(2, 3)
 
 
 def objects_from_clusters(model, split):
-    """Gives each object of a `ProbabilisticCapsNet` the arrangement of a cluster of training images (k-means).
-
-        M_ij = mean, c_ij = deviation of the poses A_j in cluster i,  gamma_ij = mean presence t_j
+    """Gives each object of a `ProbabilisticCapsNet` the arrangement of a cluster of training images.
 
     where:
       model: its parts have been learnt already; its objects' offsets, widths and part presences are replaced.
-      split: the first 8,000 images of it are clustered by their parts' poses, without augmentation.
+      split: the first 8,000 images of it are clustered by their parts, without augmentation. See `Arrangements`.
 
-    An object's pose is the identity at first, so that offsets are poses.
     Objects that all begin near each other end as one that explains every image: to give all parts to one object costs
     log p(s_j) = 0, to share them among k costs log k for each, and only objects that differ are worth that.
     Source: ours; Smith et al. 2020 do not say how their objects begin.
     """
-    from sklearn.cluster import KMeans
-
     selection = model.get_layer("selection")
     poses, presence = _parts(model, split)
-    clusters = KMeans(selection.num_objects, n_init=1, max_iter=50, random_state=0)
-    members = clusters.fit_predict(poses.reshape(len(poses), -1))
-    # [O, N, 2, 3] and [O, N]
-    means, deviations = (
-        np.stack([measure(poses[members == i], axis=0) for i in range(selection.num_objects)])
-        for measure in (np.mean, np.std)
+    clusters = clustered(
+        poses.astype("float64"),
+        presence.astype("float64"),
+        selection.num_objects,
+        selection.least_deviation + LEAST_EXCESS,
     )
-    shares = np.stack([presence[members == i].mean(axis=0) for i in range(selection.num_objects)])
-    common = means.mean(axis=0)
+    common = clusters.offsets.mean(axis=0)
     selection.common_offsets.assign(common)
-    selection.offsets.assign(np.swapaxes(means - common, 0, 1))
+    selection.offsets.assign(np.swapaxes(clusters.offsets - common, 0, 1))
     # The inverse of softplus.
-    widths = np.log(np.expm1(np.maximum(deviations - LEAST_WIDTH, LEAST_EXCESS)))
+    widths = np.log(np.expm1(clusters.widths - selection.least_deviation))
     common = widths.mean(axis=0)
     selection.common_widths.assign(common)
     selection.widths.assign(np.swapaxes(widths - common, 0, 1))
-    shares = np.clip(shares, LEAST_SHARE, 1 - LEAST_SHARE)
     clutter = np.asarray(selection.part_presence)[:, :1]
-    selection.part_presence.assign(np.concatenate([clutter, np.log(shares / (1 - shares)).T], axis=1))
+    logits = np.log(clusters.shares / (1 - clusters.shares))
+    selection.part_presence.assign(np.concatenate([clutter, logits.T], axis=1))
 
 
 def _parts(model, split):
@@ -55,3 +50,103 @@ def _parts(model, split):
     parts = keras.Model(model.input, model.get_layer("part_capsules").output[:2])
     images = split.batch(np.arange(min(IMAGES, len(split))), None)["images"]
     return parts.predict(images, batch_size=200, verbose=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangements:
+    """K clusters of images by the poses of their N parts, whatever the pose of the object that they make up.
+
+        log p(A_1 .. A_N, t_1 .. t_N | i) = max over A of
+            sum_j t_j (log N(A_j; (I + A) M_ij, c_ij) + log gamma_ij) + (1 - t_j) (log N(A_j; I, 1) + log(1 - gamma_ij))
+            + log N(A; 0, 1) + log pi_i
+
+    where:
+      M_ij: `offsets[K, N, 2, 3]`; c_ij: `widths[K, N, 2, 3]`; gamma_ij: `shares[K, N]`; pi_i: `weights[K]`.
+
+    Constants that all clusters share are left out. These are the densities of `PartsFromObjects` for images of a
+    single object with presence 1.
+    """
+
+    offsets: np.ndarray
+    widths: np.ndarray
+    shares: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, poses, presence, members, object_poses, least_width):
+        """The clusters to which images belong by `members[n, K]`, where objects have `object_poses[n, K, 2, 3]`."""
+        # [n, K, 1, 2, 2] and [n, K, 1, 2], of affine maps from object to picture
+        linear = (IDENTITY + object_poses)[:, :, None, :, :2]
+        counts = members[..., None] * presence[:, None] + 1e-9
+        # Least squares of each M_ij: columns have the same matrix, and the last one is a place.
+        targets = np.repeat(poses[:, None], members.shape[1], axis=1)
+        targets[..., 2] -= object_poses[:, :, None, :, 2]
+        matrices = np.einsum("bkn,bkirc,bkird->knicd", counts, linear, linear)[:, :, 0]
+        sums = np.einsum("bkn,bkirc,bknrd->kncd", counts, linear, targets)
+        offsets = np.linalg.solve(matrices, sums)
+        errors = targets - linear @ offsets
+        total = counts.sum(axis=0)
+        widths = np.sqrt(np.einsum("bkn,bknrc->knrc", counts, errors**2) / total[..., None, None])
+        shares = total / (members.sum(axis=0)[:, None] + 1e-9)
+        return cls(
+            offsets,
+            np.maximum(widths, least_width),
+            np.clip(shares, LEAST_SHARE, 1 - LEAST_SHARE),
+            (members.sum(axis=0) + 1) / (len(members) + members.shape[1]),
+        )
+
+    def object_poses(self, poses, presence):
+        """The most likely pose `A[n, K, 2, 3]` of each cluster's object in each image: a ridge regression."""
+        count, clusters = len(poses), len(self.offsets)
+        found = np.empty((count, clusters, 2, 3))
+        corner = np.broadcast_to([0.0, 0.0, 1.0], (*self.offsets.shape[:2], 1, 3))
+        maps = np.concatenate([self.offsets, corner], axis=2)
+        for row in range(2):
+            # The row A_r solves A_r M_ij = (A_j - M_ij)_r for all j and columns at once, [K, N * 3, 3].
+            design = np.swapaxes(maps, 2, 3).reshape(clusters, -1, 3)
+            precision = (self.widths[:, :, row] ** -2).reshape(clusters, -1)
+            errors = (poses[:, None, :, row] - self.offsets[:, :, row]).reshape(count, clusters, -1)
+            weights = np.repeat(presence, 3, axis=1)[:, None] * precision
+            products = np.einsum("kxi,kxj->kxij", design, design).reshape(clusters, -1, 9)
+            matrices = np.matmul(np.swapaxes(weights, 0, 1), products).reshape(clusters, count, 3, 3)
+            sums = np.matmul(np.swapaxes(weights * errors, 0, 1), design)
+            solved = np.linalg.solve(matrices + np.eye(3), sums[..., None])[..., 0]
+            found[:, :, row] = np.swapaxes(solved, 0, 1)
+        return found
+
+    def log_densities(self, poses, presence, object_poses):
+        """`[n, K]`, where objects have `object_poses[n, K, 2, 3]`."""
+        maps = IDENTITY + object_poses
+        means = maps[:, :, None, :, :2] @ self.offsets
+        means[..., 2] += maps[:, :, None, :, 2]
+        errors = (poses[:, None] - means) / self.widths
+        on = np.sum(-0.5 * errors**2 - np.log(self.widths), axis=(-2, -1)) + np.log(self.shares)
+        off = np.sum(-0.5 * (poses - IDENTITY) ** 2, axis=(-2, -1))[:, None] + np.log(1 - self.shares)
+        presence = presence[:, None]
+        parts = np.sum(presence * on + (1 - presence) * off, axis=-1)
+        return parts - 0.5 * np.sum(object_poses**2, axis=(-2, -1)) + np.log(self.weights)
+
+
+def clustered(poses, presence, count, least_width):
+    """`Arrangements` of `count` clusters: k-means of the poses, then eight rounds of expectation maximisation.
+
+    where:
+      poses: `[n, N, 2, 3]`; presence: `[n, N]`; least_width: of c_ij.
+    """
+    from sklearn.cluster import KMeans
+
+    labels = KMeans(count, n_init=1, max_iter=50, random_state=0).fit_predict(poses.reshape(len(poses), -1))
+    members = np.eye(count)[labels]
+    object_poses = np.zeros((len(poses), count, 2, 3))
+    arrangements = Arrangements.of(poses, presence, members, object_poses, least_width)
+    for _ in range(ROUNDS):
+        object_poses = arrangements.object_poses(poses, presence)
+        members = _shares(arrangements.log_densities(poses, presence, object_poses))
+        arrangements = Arrangements.of(poses, presence, members, object_poses, least_width)
+    return arrangements
+
+
+def _shares(log_densities):
+    """Softmax over the last axis."""
+    members = np.exp(log_densities - log_densities.max(axis=-1, keepdims=True))
+    return members / members.sum(axis=-1, keepdims=True)

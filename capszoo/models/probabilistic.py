@@ -52,7 +52,8 @@ class ProbabilisticCapsNet:
       posterior: what q says of poses: "delta", a point, or "gaussian", which learns only when it is started from the
         weights of the former (section 2.3): `train.start_from`.
       presence: p, how likely an object is present; clutter: rho_0, how strongly the clutter draws parts.
-      clutter_deviation, off_deviation: of the poses of parts in the clutter, and of parts that are not there.
+      clutter_deviation, off_deviation: of the poses of parts in the clutter, and of parts that are not there;
+        least_deviation: of the poses of parts in an object.
       temperature: of all relaxed presences.
       pixel_deviation: sigma of equation 7.
 
@@ -76,6 +77,7 @@ class ProbabilisticCapsNet:
     clutter: float = 0.01
     clutter_deviation: float = 1.0
     off_deviation: float = 1.0
+    least_deviation: float = 0.1
     temperature: float = 1.0
     pixel_deviation: float = 0.2
 
@@ -89,7 +91,7 @@ class ProbabilisticCapsNet:
         for name in ("objects", "parts", "template_size", "channels", "points", "blocks", "encoding"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
-        for name in ("clutter", "clutter_deviation", "off_deviation", "pixel_deviation"):
+        for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
         if self.heads < 1 or self.units % self.heads:
@@ -115,6 +117,7 @@ class ProbabilisticCapsNet:
             self.clutter,
             self.clutter_deviation,
             self.off_deviation,
+            self.least_deviation,
             name="selection",
         )
         _, coefficients = selection(objects[0], objects[2], parts[0], parts[2])

@@ -8,7 +8,7 @@ import colorsys
 import numpy as np
 from keras import ops
 
-from capszoo.layers.generative import LEAST_WIDTH, compose, identity
+from capszoo.layers.generative import compose, identity
 from capszoo.layers.templates import composite
 from capszoo.visualize.common import BATCH, checked, montage, named_layer, new_figure, show_image
 
@@ -64,8 +64,7 @@ def samples(model, count, seed=0, spread=0.3):
     rng = np.random.default_rng(seed)
     chosen = rng.integers(selection.num_objects, size=count)
     moves = spread * rng.normal(size=(count, 1, 2, 3)).astype("float32") + ops.convert_to_numpy(identity())
-    raw = ops.expand_dims(selection.common_widths, 1) + selection.widths
-    widths = LEAST_WIDTH + np.swapaxes(ops.convert_to_numpy(ops.softplus(raw)), 0, 1)
+    widths = np.swapaxes(ops.convert_to_numpy(selection.deviations()), 0, 1)
     means = ops.convert_to_numpy(compose(moves, np.swapaxes(_offsets(selection), 0, 1)[chosen]))
     poses = means + widths[chosen] * rng.normal(size=means.shape)
     gamma = ops.convert_to_numpy(ops.sigmoid(selection.part_presence))[:, 1:].T[chosen]

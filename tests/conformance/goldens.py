@@ -720,7 +720,7 @@ MODELS = [
 ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(MODELS)}.values())
 
 # The number of parameters of each preset. Routing of the LSTM presets, by hand: three cells of 34 x 32 + 8 x 32 + 32,
-# 2 x 9 in the first layer's networks, 2 x (161 + 321) in those of the other two: 5,110 beside 89,096 of MNIST's network.
+# 2 x 9 in the networks of the first layer, 2 x (161 + 321) in those of the others: 5,110 beside 89,096 of the net.
 PRESETS = {
     "attention_mnist": 1_323_332,
     "cnn_smallnorb": 4_253_349,

@@ -7,7 +7,7 @@ from support import fill
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.clusters import objects_from_clusters
+from capszoo.models.clusters import clustered, objects_from_clusters
 from capszoo.recipes import parse_recipe
 from capszoo.training import train
 from capszoo.weight_files import read_arrays
@@ -16,6 +16,59 @@ from capszoo.weight_files import read_arrays
 pytestmark = pytest.mark.usefixtures("data")
 
 NET = ProbabilisticCapsNet(**TINY)
+
+
+def generated(images=300, noise=0.01):
+    """Poses and presences of four parts of three kinds of objects, each object in its own pose; and the kinds."""
+    rng = np.random.default_rng(0)
+    offsets = np.eye(2, 3) + rng.normal(scale=0.6, size=(3, 4, 2, 3))
+    kinds = np.arange(images) % 3
+    maps = np.eye(2, 3) + rng.normal(scale=0.25, size=(images, 1, 2, 3))
+    poses = maps[..., :2] @ offsets[kinds]
+    poses[..., 2] += maps[..., 2]
+    return poses + rng.normal(scale=noise, size=poses.shape), rng.uniform(0.6, 1.0, (images, 4)), kinds
+
+
+@pytest.fixture(scope="module")
+def found():
+    poses, presence, _ = generated()
+    return clustered(poses, presence, 3, least_width=0.02)
+
+
+def test_the_density_of_an_image_in_a_cluster_is_that_of_the_formula(found):
+    poses, presence, _ = generated()
+    maps = np.random.default_rng(1).normal(scale=0.3, size=(len(poses), 3, 2, 3))
+    densities = found.log_densities(poses, presence, maps)
+    square = np.concatenate([np.eye(2, 3) + maps[7, 2], [[0, 0, 1]]])
+    expected = np.log(found.weights[2]) - 0.5 * (maps[7, 2] ** 2).sum()
+    for part in range(4):
+        mean = (square @ np.concatenate([found.offsets[2, part], [[0, 0, 1]]]))[:2]
+        width, share, on = found.widths[2, part], found.shares[2, part], presence[7, part]
+        error = (poses[7, part] - mean) / width
+        expected += on * (np.log(share) - np.log(width).sum() - 0.5 * (error**2).sum())
+        expected += (1 - on) * (np.log(1 - share) - 0.5 * ((poses[7, part] - np.eye(2, 3)) ** 2).sum())
+    assert densities[7, 2] == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_pose_near_the_one_found_is_more_likely(found):
+    poses, presence, _ = generated()
+    best = found.object_poses(poses, presence)
+    density = found.log_densities(poses, presence, best)
+    for row in range(2):
+        for column in range(3):
+            for change in (-1e-3, 1e-3):
+                moved = best.copy()
+                moved[..., row, column] += change
+                assert np.all(found.log_densities(poses, presence, moved) < density)
+
+
+def test_kinds_are_found_whatever_the_pose(found):
+    poses, presence, kinds = generated()
+    winners = found.log_densities(poses, presence, found.object_poses(poses, presence)).argmax(axis=1)
+    pairs = set(zip(kinds.tolist(), winners.tolist(), strict=True))
+    assert len(pairs) == len({kind for kind, _ in pairs}) == len({winner for _, winner in pairs}) == 3
+    # The noise that the data were made with is below the least width.
+    assert found.widths.max() < 0.03
 
 
 class Split:
@@ -32,43 +85,23 @@ class Split:
         return {"images": (self.kinds[np.arange(60) % 3] + 0.05 * noise)[indices]}
 
 
-@pytest.fixture(scope="module")
-def clustered():
-    """A model whose objects are clusters, and the parts' poses and presences of the images."""
+def test_objects_are_the_clusters_of_the_parts_of_images():
     keras.utils.set_random_seed(0)
     model = fill(NET.build((10, 12, 1)), scale=0.3)
     objects_from_clusters(model, Split())
-    parts = model.get_layer("part_capsules").output
-    return model.get_layer("selection"), keras.Model(model.input, parts[:2]).predict(
-        Split().batch(np.arange(60), None)["images"], verbose=0
-    )
-
-
-def kind_of_each_object(selection, poses):
-    """The kind of images that each object's offsets are the mean of."""
+    parts = keras.Model(model.input, model.get_layer("part_capsules").output[:2])
+    poses, presence = parts.predict(Split().batch(np.arange(60), None)["images"], verbose=0)
+    expected = clustered(poses.astype("float64"), presence.astype("float64"), 3, least_width=0.12)
+    # One cluster for each kind of images.
+    winners = expected.log_densities(poses, presence, expected.object_poses(poses, presence)).argmax(axis=1)
+    assert sorted(winners[:3]) == [0, 1, 2]
+    np.testing.assert_array_equal(winners, np.tile(winners[:3], 20))
+    selection = model.get_layer("selection")
     offsets = np.asarray(selection.common_offsets)[:, None] + np.asarray(selection.offsets)
-    distances = [
-        [np.abs(offsets[:, i] - poses[kind::3].mean(axis=0)).max() for kind in range(3)] for i in range(3)
-    ]
-    assert np.min(distances, axis=1).max() < 1e-5
-    return np.argmin(distances, axis=1)
-
-
-def test_each_object_is_the_mean_of_a_cluster(clustered):
-    selection, (poses, _) = clustered
-    assert sorted(kind_of_each_object(selection, poses)) == [0, 1, 2]
-
-
-def test_widths_and_presences_are_those_of_the_cluster(clustered):
-    selection, (poses, presence) = clustered
-    raw = np.asarray(selection.common_widths)[:, None] + np.asarray(selection.widths)
-    widths = 0.1 + np.log1p(np.exp(raw))
-    shares = 1 / (1 + np.exp(-np.asarray(selection.part_presence)))
-    for i, kind in enumerate(kind_of_each_object(selection, poses)):
-        expected = np.maximum(poses[kind::3].std(axis=0), 0.12)
-        np.testing.assert_allclose(widths[:, i], expected, rtol=1e-3)
-        expected = np.clip(presence[kind::3].mean(axis=0), 0.05, 0.95)
-        np.testing.assert_allclose(shares[:, 1 + i], expected, rtol=1e-3)
+    shares = 1 / (1 + np.exp(-np.asarray(selection.part_presence)[:, 1:]))
+    np.testing.assert_allclose(np.swapaxes(offsets, 0, 1), expected.offsets, atol=1e-4)
+    np.testing.assert_allclose(np.swapaxes(selection.deviations(), 0, 1), expected.widths, rtol=1e-3)
+    np.testing.assert_allclose(shares.T, expected.shares, rtol=1e-3)
 
 
 def test_a_run_from_parts_of_fewer_objects_begins_with_clusters(tmp_path):
