@@ -5,8 +5,10 @@ import dataclasses
 import keras
 import numpy as np
 
-IMAGES = 8000
+IMAGES = 16000
 ROUNDS = 8
+# Of the inference network, over these images.
+EPOCHS = 10
 # Of a part in a cluster: what is nearer to 0 or 1 would never change its mind.
 LEAST_SHARE = 0.05
 LEAST_EXCESS = 0.02
@@ -18,20 +20,24 @@ def objects_from_clusters(model, split):
 
     where:
       model: its parts have been learnt already; its objects' offsets, widths and part presences are replaced.
-      split: the first 8,000 images of it are clustered by their parts, without augmentation. See `Arrangements`.
+      split: the first 16,000 images of it are clustered by their parts, without augmentation. See `Arrangements`.
 
     Objects that all begin near each other end as one that explains every image: to give all parts to one object costs
-    log p(s_j) = 0, to share them among k costs log k for each, and only objects that differ are worth that.
+    log p(s_j) = 0, to share them among k costs log k for each, and only objects that differ are worth that. For the
+    same reason the network that infers objects learns the clusters before the bound is trained: one that takes an
+    object for another draws both together.
     Source: ours; Smith et al. 2020 do not say how their objects begin.
     """
+    poses, presence = (part.astype("float64") for part in _parts(model, split))
     selection = model.get_layer("selection")
-    poses, presence = _parts(model, split)
-    clusters = clustered(
-        poses.astype("float64"),
-        presence.astype("float64"),
-        selection.num_objects,
-        selection.least_deviation + LEAST_EXCESS,
-    )
+    least_width = selection.least_deviation + LEAST_EXCESS
+    clusters = clustered(poses, presence, selection.num_objects, least_width)
+    _give(selection, clusters)
+    _teach(model, poses, presence, clusters)
+
+
+def _give(selection, clusters):
+    """Makes the objects of a `PartsFromObjects` those of `clusters`."""
     common = clusters.offsets.mean(axis=0)
     selection.common_offsets.assign(common)
     selection.offsets.assign(np.swapaxes(clusters.offsets - common, 0, 1))
@@ -50,6 +56,22 @@ def _parts(model, split):
     parts = keras.Model(model.input, model.get_layer("part_capsules").output[:2])
     images = split.batch(np.arange(min(IMAGES, len(split))), None)["images"]
     return parts.predict(images, batch_size=200, verbose=0)
+
+
+def _teach(model, poses, presence, clusters):
+    """Fits q(objects | parts): presences to how likely each cluster is, poses to those of the likely ones."""
+    object_poses = clusters.object_poses(poses, presence)
+    members = _shares(clusters.log_densities(poses, presence, object_poses))
+    inputs = [model.get_layer(name).input for name in ("part_matrices", "part_presences")]
+    outputs = [model.get_layer(name).output for name in ("object_logits", "object_matrices1")]
+    inference = keras.Model(inputs, outputs)
+    inference.compile(
+        keras.optimizers.Adam(1e-3, global_clipnorm=10.0),
+        [keras.losses.BinaryCrossentropy(from_logits=True), keras.losses.MeanSquaredError()],
+        jit_compile=False,
+    )
+    targets = [members[..., None], members[..., None, None] * object_poses]
+    inference.fit([poses, presence], targets, batch_size=64, epochs=EPOCHS, verbose=0)
 
 
 @dataclasses.dataclass(frozen=True)
