@@ -7,8 +7,6 @@ import numpy as np
 
 IMAGES = 16000
 ROUNDS = 8
-# Of the inference network, over these images.
-EPOCHS = 10
 # Of a part in a cluster: what is nearer to 0 or 1 would never change its mind.
 LEAST_SHARE = 0.05
 LEAST_EXCESS = 0.02
@@ -33,7 +31,7 @@ def objects_from_clusters(model, split):
     least_width = selection.least_deviation + LEAST_EXCESS
     clusters = clustered(poses, presence, selection.num_objects, least_width)
     _give(selection, clusters)
-    _teach(model, poses, presence, clusters)
+    teach(model, poses, presence, clusters)
 
 
 def _give(selection, clusters):
@@ -58,8 +56,12 @@ def _parts(model, split):
     return parts.predict(images, batch_size=200, verbose=0)
 
 
-def _teach(model, poses, presence, clusters):
-    """Fits q(objects | parts): presences to how likely each cluster is, poses to those of the likely ones."""
+def teach(model, poses, presence, clusters, epochs=10):
+    """Fits q(objects | parts): presences to how likely each cluster is, poses to those of the likely ones.
+
+    where:
+      poses, presence: of the parts of images, `[n, N, 2, 3]` and `[n, N]`.
+    """
     object_poses = clusters.object_poses(poses, presence)
     members = _shares(clusters.log_densities(poses, presence, object_poses))
     inputs = [model.get_layer(name).input for name in ("part_matrices", "part_presences")]
@@ -71,7 +73,7 @@ def _teach(model, poses, presence, clusters):
         jit_compile=False,
     )
     targets = [members[..., None], members[..., None, None] * object_poses]
-    inference.fit([poses, presence], targets, batch_size=64, epochs=EPOCHS, verbose=0)
+    inference.fit([poses, presence], targets, batch_size=64, epochs=epochs, verbose=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,15 +7,13 @@ from support import fill
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.clusters import clustered, objects_from_clusters
+from capszoo.models.clusters import clustered, objects_from_clusters, teach
 from capszoo.recipes import parse_recipe
 from capszoo.training import train
 from capszoo.weight_files import read_arrays
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")
-
-NET = ProbabilisticCapsNet(**TINY)
 
 
 def generated(images=300, noise=0.01):
@@ -71,6 +69,22 @@ def test_kinds_are_found_whatever_the_pose(found):
     assert found.widths.max() < 0.03
 
 
+def test_the_network_that_infers_objects_learns_the_clusters(found):
+    keras.utils.set_random_seed(0)
+    poses, presence, _ = generated()
+    model = ProbabilisticCapsNet(**{**TINY, "units": 64, "encoding": 32}).build((10, 12, 1))
+    teach(model, poses, presence, found, epochs=60)
+    inputs = [model.get_layer(name).input for name in ("part_matrices", "part_presences")]
+    outputs = [model.get_layer(name).output for name in ("object_logits", "object_matrices1")]
+    logits, learnt = keras.Model(inputs, outputs).predict([poses, presence], verbose=0)
+    expected = found.object_poses(poses, presence)
+    winners = found.log_densities(poses, presence, expected).argmax(axis=1)
+    assert np.mean(logits[..., 0].argmax(axis=1) == winners) > 0.95
+    rows = np.arange(len(poses))
+    errors = learnt[rows, winners] - expected[rows, winners]
+    assert np.mean(errors**2) < 0.8 * np.mean(expected[rows, winners] ** 2)
+
+
 class Split:
     """Images of three kinds in turn, with a little noise."""
 
@@ -87,11 +101,18 @@ class Split:
 
 def test_objects_are_the_clusters_of_the_parts_of_images():
     keras.utils.set_random_seed(0)
-    model = fill(NET.build((10, 12, 1)), scale=0.3)
+    # The parts of a random network tell little apart.
+    model = fill(ProbabilisticCapsNet(**TINY, least_deviation=1e-3).build((10, 12, 1)), scale=0.3)
+    before = np.array(model.get_layer("object_logits").kernel)
     objects_from_clusters(model, Split())
+    assert np.any(model.get_layer("object_logits").kernel != before), "the inference network was not taught"
     parts = keras.Model(model.input, model.get_layer("part_capsules").output[:2])
-    poses, presence = parts.predict(Split().batch(np.arange(60), None)["images"], verbose=0)
-    expected = clustered(poses.astype("float64"), presence.astype("float64"), 3, least_width=0.12)
+    images = Split().batch(np.arange(60), None)["images"]
+    poses, presence = (part.astype("float64") for part in parts.predict(images, verbose=0))
+    expected = clustered(poses, presence, 3, least_width=0.021)
+    winners = expected.log_densities(poses, presence, expected.object_poses(poses, presence)).argmax(axis=1)
+    assert sorted(winners[:3]) == [0, 1, 2]
+    np.testing.assert_array_equal(winners, np.tile(winners[:3], 20))
     selection = model.get_layer("selection")
     offsets = np.asarray(selection.common_offsets)[:, None] + np.asarray(selection.offsets)
     shares = 1 / (1 + np.exp(-np.asarray(selection.part_presence)[:, 1:]))
