@@ -63,25 +63,32 @@ def leaderboard_table(rows) -> Table:
 
 
 def comparison_table(metrics) -> Table:
-    """Architectures, one a row, by what was measured of their presets, the paper's number beside each.
+    """Architectures by what was measured of their presets, the paper's number beside each.
 
-    `metrics` are the `Measurement`s of each `Preset`: `[(preset, measurements), ...]`.
+    `metrics` are the `Measurement`s of each `Preset`: `[(preset, measurements), ...]`. Whatever there is more of, of
+    architectures and of measurements, makes the rows, so that the table stays narrow.
     """
     cells = {}
     for preset, measurements in metrics:
-        row = cells.setdefault(preset.name.replace(f"_{preset.dataset}", ""), {})
+        name = preset.name.replace(f"_{preset.dataset}", "")
         for m in measurements:
             paper = "-" if m.paper is None else m.text(m.paper)
             interval = " to ".join(map(m.text, m.interval))
-            row[f"{m.protocol}, {m.data}"] = (f"{m.text(m.value)} ({interval})", f"{paper} {preset.dataset}")
-    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+            cells[name, f"{m.protocol}, {m.data}"] = (
+                f"{m.text(m.value)} ({interval})",
+                f"{paper} {preset.dataset}",
+            )
+    rows, columns = (list(dict.fromkeys(place)) for place in zip(*cells, strict=True))
+    if len(columns) > len(rows):
+        rows, columns = columns, rows
+        cells = {(column, row): cell for (row, column), cell in cells.items()}
     table = Table(box=None, header_style="bold")
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
         table.add_column("paper", justify="right")
-    for name, row in cells.items():
-        table.add_row(name, *(text for column in columns for text in row.get(column, ("", ""))))
+    for row in rows:
+        table.add_row(row, *(text for column in columns for text in cells.get((row, column), ("", ""))))
     return table
 
 

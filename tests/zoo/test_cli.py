@@ -1,11 +1,14 @@
 """The command line does what a user types, and says in one line what a user can mend."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 from tiny import draw_bars
+
+from capszoo.tables import comparison_table
 
 
 @pytest.fixture
@@ -54,6 +57,34 @@ def test_compare_shows_cards_and_measures_the_same_again(zoo, run):
     again = run("compare", "tiny_mnist", "--again")[1]
     assert again.splitlines()[-1] == row
     assert "test_error: test error" in again
+
+
+def test_more_measurements_than_architectures_make_the_rows_of_a_comparison():
+    def measured(architecture):
+        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist")
+        return preset, [
+            SimpleNamespace(
+                protocol=protocol,
+                data="mnist",
+                value=value,
+                interval=(0.0, 1.0),
+                paper=0.5,
+                text=lambda number: f"{number:.0%}",
+            )
+            for protocol, value in (("first", 0.1), ("second", 0.2), ("third", 0.3))
+            if (architecture, protocol) != ("vae", "second")
+        ]
+
+    def rows(*architectures):
+        table = comparison_table([measured(architecture) for architecture in architectures])
+        return [list(column.cells) for column in table.columns]
+
+    first, value, paper, other, _ = rows("capsules", "vae")
+    assert first == ["first, mnist", "second, mnist", "third, mnist"]
+    assert value == ["10% (0% to 100%)", "20% (0% to 100%)", "30% (0% to 100%)"]
+    assert paper == ["50% mnist"] * 3
+    assert other == ["10% (0% to 100%)", "", "30% (0% to 100%)"]
+    assert rows("a", "b", "c")[0] == ["a", "b", "c"]
 
 
 def test_what_has_no_weights_cannot_be_compared(zoo, run):
