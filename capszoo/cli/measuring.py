@@ -34,7 +34,7 @@ def compare(
         bool, typer.Option("--again", help="Measure again instead of reading the cards; needs the data.")
     ] = False,
 ):
-    """Show presets beside each other and beside their papers: one row per architecture, one column per data set.
+    """Show presets beside each other and beside their papers: architectures by what was measured of them.
 
     Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist learned_em_mnist kernel_smallnorb ...`.
     """

@@ -63,7 +63,7 @@ def teach(model, poses, presence, clusters, epochs=10):
       poses, presence: of the parts of images, `[n, N, 2, 3]` and `[n, N]`.
     """
     object_poses = clusters.object_poses(poses, presence)
-    members = _shares(clusters.log_densities(poses, presence, object_poses))
+    members = clusters.members(poses, presence, object_poses)
     inputs = [model.get_layer(name).input for name in ("part_matrices", "part_presences")]
     outputs = [model.get_layer(name).output for name in ("object_logits", "object_matrices1")]
     inference = keras.Model(inputs, outputs)
@@ -81,14 +81,14 @@ class Arrangements:
     """K clusters of images by the poses of their N parts, whatever the pose of the object that they make up.
 
         log p(A_1 .. A_N, t_1 .. t_N | i) = max over A of
-            sum_j t_j (log N(A_j; (I + A) M_ij, c_ij) + log gamma_ij) + (1 - t_j) (log N(A_j; I, 1) + log(1 - gamma_ij))
+            sum_j t_j (log N(A_j; (I + A) M_ij, c_ij) + log gamma_ij) + (1 - t_j) log(1 - gamma_ij)
             + log N(A; 0, 1) + log pi_i
 
     where:
       M_ij: `offsets[K, N, 2, 3]`; c_ij: `widths[K, N, 2, 3]`; gamma_ij: `shares[K, N]`; pi_i: `weights[K]`.
 
-    Constants that all clusters share are left out. These are the densities of `PartsFromObjects` for images of a
-    single object with presence 1.
+    What all clusters share is left out, such as where parts are that are off. Otherwise these are the densities of
+    `PartsFromObjects` for images of a single object with presence 1.
     """
 
     offsets: np.ndarray
@@ -99,16 +99,15 @@ class Arrangements:
     @classmethod
     def of(cls, poses, presence, members, object_poses, least_width):
         """The clusters to which images belong by `members[n, K]`, where objects have `object_poses[n, K, 2, 3]`."""
-        # [n, K, 1, 2, 2] and [n, K, 1, 2], of affine maps from object to picture
-        linear = (IDENTITY + object_poses)[:, :, None, :, :2]
+        linear = (IDENTITY + object_poses)[..., :2]
         counts = members[..., None] * presence[:, None] + 1e-9
         # Least squares of each M_ij: columns have the same matrix, and the last one is a place.
         targets = np.repeat(poses[:, None], members.shape[1], axis=1)
         targets[..., 2] -= object_poses[:, :, None, :, 2]
-        matrices = np.einsum("bkn,bkirc,bkird->knicd", counts, linear, linear)[:, :, 0]
-        sums = np.einsum("bkn,bkirc,bknrd->kncd", counts, linear, targets)
+        matrices = np.einsum("bkn,bkrc,bkrd->kncd", counts, linear, linear)
+        sums = np.einsum("bkn,bkrc,bknrd->kncd", counts, linear, targets)
         offsets = np.linalg.solve(matrices, sums)
-        errors = targets - linear @ offsets
+        errors = targets - linear[:, :, None] @ offsets
         total = counts.sum(axis=0)
         widths = np.sqrt(np.einsum("bkn,bknrc->knrc", counts, errors**2) / total[..., None, None])
         shares = total / (members.sum(axis=0)[:, None] + 1e-9)
@@ -145,10 +144,15 @@ class Arrangements:
         means[..., 2] += maps[:, :, None, :, 2]
         errors = (poses[:, None] - means) / self.widths
         on = np.sum(-0.5 * errors**2 - np.log(self.widths), axis=(-2, -1)) + np.log(self.shares)
-        off = np.sum(-0.5 * (poses - IDENTITY) ** 2, axis=(-2, -1))[:, None] + np.log(1 - self.shares)
         presence = presence[:, None]
-        parts = np.sum(presence * on + (1 - presence) * off, axis=-1)
+        parts = np.sum(presence * on + (1 - presence) * np.log(1 - self.shares), axis=-1)
         return parts - 0.5 * np.sum(object_poses**2, axis=(-2, -1)) + np.log(self.weights)
+
+    def members(self, poses, presence, object_poses):
+        """How likely each image belongs to each cluster: `[n, K]`, rows that sum to one."""
+        from scipy.special import softmax
+
+        return softmax(self.log_densities(poses, presence, object_poses), axis=-1)
 
 
 def clustered(poses, presence, count, least_width):
@@ -165,12 +169,6 @@ def clustered(poses, presence, count, least_width):
     arrangements = Arrangements.of(poses, presence, members, object_poses, least_width)
     for _ in range(ROUNDS):
         object_poses = arrangements.object_poses(poses, presence)
-        members = _shares(arrangements.log_densities(poses, presence, object_poses))
+        members = arrangements.members(poses, presence, object_poses)
         arrangements = Arrangements.of(poses, presence, members, object_poses, least_width)
     return arrangements
-
-
-def _shares(log_densities):
-    """Softmax over the last axis."""
-    members = np.exp(log_densities - log_densities.max(axis=-1, keepdims=True))
-    return members / members.sum(axis=-1, keepdims=True)

@@ -40,7 +40,6 @@ def test_the_interval_is_that_of_a_mean():
 
 def test_likelihoods_are_those_of_the_report(generative, monkeypatch):
     monkeypatch.setattr(means, "OF_LIKELIHOOD", 12)
-    monkeypatch.setattr(means, "SAMPLES", 50)
     report = measure_likelihood([generative], images=12, samples=50)
     measured = evaluate(generative.model, generative.recipe, "likelihood")
     assert measured.value == pytest.approx(report.models["tiny"]["importance"], abs=0.05)
