@@ -24,8 +24,8 @@ import numpy as np
 from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, RotatedMnist
 from capszoo.data.dataset import DataSet
-from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Split
+from capszoo.protocols.capsule_outputs import capsule_outputs, once
 from capszoo.protocols.support_vectors import Rows
 
 LOGGER = logging.getLogger(__name__)
@@ -134,56 +134,52 @@ class _Framed(Split):
         return self.split.fingerprint() if not self.pad else f"{self.split.fingerprint()}+{self.pad}"
 
 
-def probe_features(model, split, presence_only=False, batch_size=250, progress=None):
+def probe_features(model, split, presence_only=False, progress=None):
     """What a classifier sees of every image of `split`, in order and without augmentation: `[N, D]`, and labels `[N]`.
 
     where:
       presence_only: the output `logits` alone; otherwise poses `[N, O, ...]` too, which is all that a model without
         logits has.
-      progress: called with the number of images of each finished batch.
+      progress: as in `capsule_outputs`.
 
     Errors: `ConfigError` for `presence_only` with a model that has no logits.
     """
-    features, labels = [], []
-    for batch in evaluation_batches(split, batch_size):
-        outputs = model.predict_on_batch(batch["images"])
-        names = [name for name in ("logits", "poses") if name in outputs]
-        if presence_only:
-            if "logits" not in outputs:
-                raise ConfigError("a probe of presences needs a model with the output 'logits'.")
-            names = ["logits"]
-        flat = [np.asarray(outputs[name]).reshape(len(batch["images"]), -1) for name in names]
-        features.append(np.concatenate(flat, axis=-1))
-        labels.append(batch["labels"])
-        if progress:
-            progress(len(flat[0]))
-    return np.concatenate(features), np.concatenate(labels)
+    outputs, labels = capsule_outputs(model, split, progress=progress)
+    names = ["logits"] if presence_only else [name for name in ("logits", "poses") if name in outputs]
+    if presence_only and "logits" not in outputs:
+        raise ConfigError("a probe of presences needs a model with the output 'logits'.")
+    return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
 
 
 def predict_probe(model, split, progress=None, presence_only=False):
     """Scores `[N, classes]`, probabilities, and labels `[N]`, as `predict_split`.
 
     Multinomial logistic regression is fitted to the features of `split.fitting` first, each brought to mean 0 and
-    deviation 1.
+    deviation 1; once for all protocols that are fitted to the same.
 
     Errors: `ConfigError` for several labels per image; see `probe_features`.
     Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
     """
+    fitting = split.fitting
+    classifier = once(model, fitting, f"probe {presence_only}", lambda: _fit(model, fitting, presence_only))
+    features, truth = probe_features(model, split.tested, presence_only, progress)
+    # A class of which nothing was fitted is never named.
+    scores = np.zeros((len(truth), 1 + max(classifier.classes_.max(), truth.max())))
+    scores[:, classifier.classes_] = classifier.predict_proba(features)
+    return scores, truth
+
+
+def _fit(model, split, presence_only):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split.fitting))
-    features, labels = probe_features(model, split.fitting, presence_only)
+    LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))
+    features, labels = probe_features(model, split, presence_only)
     if labels.ndim != 1:
         raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    classifier.fit(features, labels)
-    features, truth = probe_features(model, split, presence_only, progress=progress)
-    # A class of which nothing was fitted is never named.
-    scores = np.zeros((len(truth), 1 + max(labels.max(), truth.max())))
-    scores[:, classifier.classes_] = classifier.predict_proba(features)
-    return scores, truth
+    return classifier.fit(features, labels)
 
 
 def predict_presence_probe(model, split, progress=None):

@@ -25,8 +25,8 @@ import numpy as np
 from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth
 from capszoo.data.dataset import DataSet
-from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Split
+from capszoo.protocols.capsule_outputs import capsule_outputs, once
 
 LOGGER = logging.getLogger(__name__)
 # Of the authors' code.
@@ -120,6 +120,11 @@ class Rows(Split):
         """The images at `rows[indices]`."""
         return self.split.batch(self.rows[indices], rng)
 
+    @property
+    def tested(self):
+        """The same rows without what is fitted: whose outputs do not depend on it."""
+        return Rows(self.split, self.rows)
+
     def fingerprint(self):
         """SHA-256 of the split, the rows and what a head is fitted to."""
         return self._fingerprint
@@ -155,51 +160,48 @@ def _digits(data, split):
     return digit
 
 
-def pose_features(model, split, masked=False, batch_size=250, progress=None):
+def pose_features(model, split, masked=False, progress=None):
     """Poses `[N, O * D]` and labels `[N]` of every image of `split`, in order, without augmentation.
 
     where:
       masked: multiply the poses by the output `presence`.
-      progress: called with the number of images of each finished batch.
+      progress: as in `capsule_outputs`.
 
     Errors: `ConfigError` for `masked` with a model that has no presence.
     """
-    features, labels = [], []
-    for batch in evaluation_batches(split, batch_size):
-        outputs = model.predict_on_batch(batch["images"])
-        poses = np.asarray(outputs["poses"])
-        poses = poses.reshape(*poses.shape[:2], -1)
-        if masked:
-            if "presence" not in outputs:
-                raise ConfigError("masked poses need a model with the output 'presence', such as 'sparse'.")
-            poses = poses * np.asarray(outputs["presence"])[..., None]
-        features.append(poses.reshape(len(poses), -1))
-        labels.append(batch["labels"])
-        if progress:
-            progress(len(poses))
-    return np.concatenate(features), np.concatenate(labels)
+    outputs, labels = capsule_outputs(model, split, progress=progress)
+    poses = outputs["poses"].reshape(*outputs["poses"].shape[:2], -1)
+    if masked:
+        if "presence" not in outputs:
+            raise ConfigError("masked poses need a model with the output 'presence', such as 'sparse'.")
+        poses = poses * outputs["presence"][..., None]
+    return poses.reshape(len(poses), -1), labels
 
 
 def predict_svm(model, split, progress=None, masked=False):
     """Scores `[N, classes]`, 1 for the class that the machine names, and labels `[N]`, as `predict_split`.
 
     A support vector machine with the kernel exp(-0.1 |x - y|^2) and C = 100 is fitted to poses of `split.fitting`
-    first, which takes minutes for 60,000 images.
+    first, which takes minutes for 60,000 images; once for all protocols that are fitted to the same.
 
     Errors: `ConfigError` for several labels per image; see `pose_features`.
     Source: Rawlinson et al. 2018, section 3; kernel and constants from the authors' code.
     """
+    machine = once(model, split.fitting, f"svm {masked}", lambda: _fit(model, split.fitting, masked))
+    features, truth = pose_features(model, split.tested, masked, progress)
+    classes = 1 + max(machine.classes_.max(), truth.max())
+    return np.eye(classes)[machine.predict(features)], truth
+
+
+def _fit(model, split, masked):
     from sklearn.svm import SVC
 
-    LOGGER.info("poses of %d images, to which a support vector machine is fitted ...", len(split.fitting))
-    features, labels = pose_features(model, split.fitting, masked)
+    LOGGER.info("poses of %d images, to which a support vector machine is fitted ...", len(split))
+    features, labels = pose_features(model, split, masked)
     if labels.ndim != 1:
         raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
     LOGGER.info("fitting ...")
-    machine = SVC(**MACHINE, cache_size=1000).fit(features, labels)
-    features, truth = pose_features(model, split, masked, progress=progress)
-    classes = 1 + max(labels.max(), truth.max())
-    return np.eye(classes)[machine.predict(features)], truth
+    return SVC(**MACHINE, cache_size=1000).fit(features, labels)
 
 
 def predict_masked_svm(model, split, progress=None):

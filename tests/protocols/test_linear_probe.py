@@ -5,7 +5,7 @@ import pytest
 
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
-from capszoo.protocols import PROTOCOLS, evaluate
+from capszoo.protocols import PROTOCOLS, evaluate, linear_probe
 from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe, probe_features
 from capszoo.recipes import parse_recipe
 
@@ -40,7 +40,7 @@ def test_every_probe_is_a_protocol_with_poses_and_without():
 
 def test_features_are_logits_and_poses_side_by_side():
     split = Mnist(validation=50).open("test")
-    features, labels = probe_features(Coarse(), split, batch_size=33)
+    features, labels = probe_features(Coarse(), split)
     outputs = Coarse().predict_on_batch(split.batch(np.arange(100), None)["images"])
     np.testing.assert_allclose(features[:, :4], outputs["logits"])
     np.testing.assert_allclose(features[:, 4:], outputs["poses"].reshape(100, 16))
@@ -100,3 +100,15 @@ def test_affine_digits_are_for_models_of_their_canvas():
 def test_a_canvas_of_another_size_is_refused():
     with pytest.raises(ConfigError, match="turned digits are 28x28, or on 40x40"):
         PROTOCOLS["probe_rotated_45"](recipe_of(pad=3))
+
+
+def test_probes_of_one_network_share_their_classifiers(monkeypatch):
+    fitted = []
+    fit = linear_probe._fit
+    monkeypatch.setattr(linear_probe, "_fit", lambda *all: fitted.append(all[-1]) or fit(*all))
+    model = Coarse()
+    names = ("probe", "probe_rotated_90", "presence_probe", "presence_probe_rotated_90")
+    together = [evaluate(model, recipe_of(), name).value for name in names]
+    assert fitted == [False, True]
+    # Nothing was mixed up: alone, each says the same.
+    assert together == [evaluate(Coarse(), recipe_of(), name).value for name in names]

@@ -132,7 +132,7 @@ def test_what_is_fitted_and_what_is_tested_are_in_the_fingerprint():
 
 def test_features_are_all_numbers_of_all_poses_in_order():
     split = recipe_of().data.open("test")
-    features, labels = pose_features(Pixels(), split, batch_size=33)
+    features, labels = pose_features(Pixels(), split)
     outputs = Pixels().predict_on_batch(all_of(split))
     np.testing.assert_allclose(features, outputs["poses"].reshape(100, 8))
     np.testing.assert_array_equal(labels, all_of(split, "labels"))
