@@ -1,0 +1,64 @@
+"""What capsules say of a split: in order, and computed once for as long as nothing changes."""
+
+import numpy as np
+import pytest
+
+from capszoo.data.split import ArraySplit
+from capszoo.protocols.capsule_outputs import KEPT, capsule_outputs, once
+
+
+class Sums:
+    """A network of one weight that counts the images it has seen."""
+
+    def __init__(self):
+        self.variables = [np.ones(1)]
+        self.seen = 0
+
+    def predict_on_batch(self, images):
+        self.seen += len(images)
+        return {"poses": self.variables[0] * images.reshape(len(images), 2, -1), "scores": images}
+
+
+def split_of(seed=0, images=20):
+    rng = np.random.default_rng(seed)
+    return ArraySplit(rng.integers(0, 256, (images, 4, 4, 1)).astype(np.uint8), rng.integers(0, 3, images))
+
+
+def test_outputs_stand_in_the_order_of_the_images_whatever_the_batches():
+    split, seen = split_of(), []
+    outputs, labels = capsule_outputs(Sums(), split, batch_size=6, progress=seen.append)
+    assert set(outputs) == {"poses"}
+    np.testing.assert_array_equal(outputs["poses"], (split.images / np.float32(255)).reshape(20, 2, 8))
+    np.testing.assert_array_equal(labels, split.labels)
+    assert seen == [6, 6, 6, 2]
+
+
+def test_a_network_looks_once_at_the_same_images():
+    model, seen = Sums(), []
+    first, _ = capsule_outputs(model, split_of())
+    again, _ = capsule_outputs(model, split_of(), progress=seen.append)
+    assert seen == [20]
+    np.testing.assert_array_equal(first["poses"], again["poses"])
+    assert model.seen == 20
+    capsule_outputs(model, split_of(seed=1))
+    assert model.seen == 40
+
+
+def test_a_changed_weight_and_another_network_look_anew():
+    model = Sums()
+    first, _ = capsule_outputs(model, split_of())
+    model.variables[0] *= 2
+    doubled, _ = capsule_outputs(model, split_of())
+    np.testing.assert_allclose(doubled["poses"], 2 * first["poses"])
+    other = Sums()
+    capsule_outputs(other, split_of())
+    assert (model.seen, other.seen) == (40, 20)
+
+
+def test_what_is_computed_is_told_by_its_name_and_not_kept_for_ever():
+    model, split = Sums(), split_of()
+    assert [once(model, split, number, lambda number=number: number) for number in range(KEPT + 1)] == list(
+        range(KEPT + 1)
+    )
+    assert once(model, split, KEPT, lambda: pytest.fail("computed twice")) == KEPT
+    assert once(model, split, 0, lambda: "anew") == "anew"
