@@ -137,6 +137,21 @@ def sparsity_table(report) -> Table:
     return table
 
 
+def free_inference_table(report) -> Table:
+    """The network's inference beside free inference: bound, reconstruction, and what a classifier makes of both."""
+    title = f"{report.n} images of {report.data} {report.split}; turned by up to {report.max_angle:g} degrees"
+    table = Table(box=None, header_style="bold", title=title)
+    for column in ("images", "inference"):
+        table.add_column(column)
+    for column in ("loss, nats", "squared error", "right on presences", "with poses"):
+        table.add_column(column, justify="right")
+    for condition, answer in report.network.items():
+        for inference, found in (("network", answer), (f"{report.steps} steps", report.free[condition])):
+            shares = (f"{share:.1%}" for share in (found.error, found.presences, found.poses))
+            table.add_row(condition, inference, f"{found.loss:.1f}", *shares)
+    return table
+
+
 def likelihood_table(report) -> Table:
     """Log-likelihoods in nats for each number of an image, models' beside Gaussians'."""
     title = f"nats a number, {report.n} images of {report.data} {report.split}, noise {report.noise:g}"

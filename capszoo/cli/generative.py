@@ -1,4 +1,4 @@
-"""Commands that measure what networks of Kiefer et al. 2022 infer and generate."""
+"""Commands that measure what networks of Kiefer et al. 2022 and Smith et al. 2020 infer and generate."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ from capszoo.cli.app import Trained, app, trained
 Out = Annotated[Path, typer.Option(help="Folder that gets the report as JSON, and drawings.")]
 Several = Annotated[list[str], typer.Argument(help="Presets with weights, or folders of runs.")]
 DRAWN = 2  # pictures of a drawing of inferred poses
+COLUMNS = 10  # pictures side by side
 
 
 @app.command()
@@ -69,6 +70,35 @@ def likelihood(
     pictures = first.recipe.data.open("test").batch(np.arange(8), None)["images"]
     drawings = {"parse": draw_parse(first.model, pictures), "samples": draw_samples(first.model)}
     _write(report, out, "likelihood", drawings)
+
+
+@app.command("infer-freely")
+def infer_freely(
+    name: Trained,
+    out: Out,
+    images: Annotated[int, typer.Option(help="Number of test images.")] = 100,
+    max_angle: Annotated[float, typer.Option(help="Digits are turned by up to so many degrees.")] = 180.0,
+    steps: Annotated[int, typer.Option(help="Steps of Adam for each image.")] = 300,
+):
+    """Optimise the variables of each image by themselves, beside the network's answer (Smith et al. 2020, Figure 3)."""
+    from capszoo import protocols
+    from capszoo.progress import counting
+    from capszoo.tables import free_inference_table, show
+    from capszoo.visualize import draw_free_form
+
+    command = (
+        f"capszoo infer-freely {name} --images {images} --max-angle {max_angle:g} --steps {steps} --out {out}"
+    )
+    with counting("free inference") as progress:
+        report, answers = protocols.measure_free_inference(
+            trained(name), images, max_angle=max_angle, steps=steps, command=command, progress=progress
+        )
+    show(free_inference_table(report))
+    drawings = {}
+    for condition, (shown, *answer) in answers.items():
+        rows = (shown, *(outputs["reconstruction"] for outputs in answer))
+        drawings[condition] = draw_free_form(*(pictures[:COLUMNS] for pictures in rows))
+    _write(report, out, "infer_freely", drawings)
 
 
 @app.command("compare-routing")

@@ -19,12 +19,13 @@ Each is measured by `evaluate(model, recipe, protocol)`; the names of the protoc
 
 `compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
 attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference,
-`measure_likelihood` says how likely test images are to a generative model, `compare_routing` sets errors with and
-without routing and decoder side by side.
+`measure_likelihood` says how likely test images are to a generative model, `measure_free_inference` sets inference
+without a network beside the network's, `compare_routing` errors with and without routing and decoder side by side.
 """
 
 from capszoo.protocols.adversarial import Robustness, draw_robustness, measure_robustness
 from capszoo.protocols.classification import PROTOCOLS, evaluate
+from capszoo.protocols.free_inference import FreeInferenceReport, measure_free_inference
 from capszoo.protocols.likelihood import LikelihoodReport, measure_likelihood
 from capszoo.protocols.routing_comparison import RoutingComparison, compare_routing
 from capszoo.protocols.sparsity import SparsityReport, infer_activities, measure_sparsity
@@ -34,6 +35,7 @@ from capszoo.protocols.viewpoints import ViewpointComparison, compare_viewpoints
 
 __all__ = [
     "PROTOCOLS",
+    "FreeInferenceReport",
     "LikelihoodReport",
     "Robustness",
     "RoutingComparison",
@@ -45,6 +47,7 @@ __all__ = [
     "draw_robustness",
     "evaluate",
     "infer_activities",
+    "measure_free_inference",
     "measure_likelihood",
     "measure_robustness",
     "measure_sparsity",

@@ -38,22 +38,22 @@ def probe(recipe):
 
 def probe_rotated_45(recipe):
     """Fitted to the preset's own training images, tested on digits turned by up to 45 degrees (Table 1)."""
-    return _rotated(recipe, 45.0)
+    return turned_digits(recipe, 45.0)
 
 
 def probe_rotated_90(recipe):
     """As `probe_rotated_45`, up to 90 degrees."""
-    return _rotated(recipe, 90.0)
+    return turned_digits(recipe, 90.0)
 
 
 def probe_rotated_135(recipe):
     """As `probe_rotated_45`, up to 135 degrees."""
-    return _rotated(recipe, 135.0)
+    return turned_digits(recipe, 135.0)
 
 
 def probe_rotated_180(recipe):
     """As `probe_rotated_45`, up to 180 degrees, which is any."""
-    return _rotated(recipe, 180.0)
+    return turned_digits(recipe, 180.0)
 
 
 def probe_affnist(recipe):
@@ -80,7 +80,11 @@ PROBES = {
 }
 
 
-def _rotated(recipe, max_angle):
+def turned_digits(recipe, max_angle):
+    """MNIST's test digits, each turned by its own angle up to `max_angle` degrees, on the canvas of the preset's data.
+
+    Errors: `ConfigError` for images other than 28x28 or 40x40.
+    """
     canvas = recipe.data.image_shape
     if canvas not in ((28, 28, 1), (40, 40, 1)):
         raise ConfigError(f"turned digits are 28x28, or on 40x40. Received a model for images of {canvas}.")
@@ -154,14 +158,9 @@ def probe_features(model, split, presence_only=False, progress=None):
 def predict_probe(model, split, progress=None, presence_only=False):
     """Scores `[N, classes]`, probabilities, and labels `[N]`, as `predict_split`.
 
-    Multinomial logistic regression is fitted to the features of `split.fitting` first, each brought to mean 0 and
-    deviation 1; once for all protocols that are fitted to the same.
-
-    Errors: `ConfigError` for several labels per image; see `probe_features`.
-    Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
+    The classifier is fitted to `split.fitting` first. Errors: see `fitted_probe`.
     """
-    fitting = split.fitting
-    classifier = once(model, fitting, f"probe {presence_only}", lambda: _fit(model, fitting, presence_only))
+    classifier = fitted_probe(model, split.fitting, presence_only)
     features, truth = probe_features(model, split.tested, presence_only, progress)
     # A class of which nothing was fitted is never named.
     scores = np.zeros((len(truth), 1 + max(classifier.classes_.max(), truth.max())))
@@ -169,17 +168,27 @@ def predict_probe(model, split, progress=None, presence_only=False):
     return scores, truth
 
 
-def _fit(model, split, presence_only):
+def fitted_probe(model, split, presence_only=False):
+    """Multinomial logistic regression on the features of `split`, each brought to mean 0 and deviation 1.
+
+    A scikit-learn pipeline, fitted once, see `once`.
+
+    Errors: `ConfigError` for several labels per image; see `probe_features`.
+    Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))
-    features, labels = probe_features(model, split, presence_only)
-    if labels.ndim != 1:
-        raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    return classifier.fit(features, labels)
+    def fit():
+        LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))
+        features, labels = probe_features(model, split, presence_only)
+        if labels.ndim != 1:
+            raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        return classifier.fit(features, labels)
+
+    return once(model, split, f"probe {presence_only}", fit)
 
 
 def predict_presence_probe(model, split, progress=None):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
+from tiny import PROBABILISTIC
 from tiny_norb import read_pairs
 
 from capszoo.data import smallnorb
@@ -92,11 +93,12 @@ def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
 
 @pytest.fixture(scope="module")
 def digits(data):
-    """Folders of runs on tiny digits: without routing, with it, and one that generates."""
+    """Folders of runs on tiny digits: without routing, with it, and two that generate."""
     models = {
         "sum": "{name: predictive_coding, channels: 4, primary_types: 2}",
         "routed": "{name: predictive_coding, channels: 4, primary_types: 2, routing: dynamic}",
         "attention": "{name: attention, objects: 2, object_dim: 3, channels: 2, hidden: 8}",
+        "probabilistic": json.dumps({"name": "probabilistic", **PROBABILISTIC}),
     }
     for name, model in models.items():
         path = data / f"{name}.yaml"
@@ -128,6 +130,18 @@ def test_likelihoods_are_measured_and_samples_drawn(run, digits, tmp_path):
     assert f"{report['gaussian']:.4f}" in out
     for name in ("parse", "samples"):
         assert Image.open(tmp_path / f"{name}.png").width > 100
+
+
+def test_free_inference_is_measured_beside_the_networks_and_drawn(run, digits, tmp_path):
+    arguments = ("--images", 4, "--steps", 3, "--max-angle", 90, "--out", tmp_path)
+    status, out, err = run("infer-freely", digits / "probabilistic", *arguments)
+    assert status == 0, err
+    report = json.loads((tmp_path / "infer_freely.json").read_text())
+    assert (report["n"], report["steps"], report["max_angle"]) == (4, 3, 90)
+    for condition in ("upright", "turned"):
+        assert f"{report['network'][condition]['loss']:.1f}" in out
+        assert f"{report['free'][condition]['error']:.1%}" in out
+        assert Image.open(tmp_path / f"{condition}.png").width > 100
 
 
 def test_networks_with_and_without_routing_are_compared(run, digits, tmp_path):

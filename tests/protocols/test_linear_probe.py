@@ -5,8 +5,14 @@ import pytest
 
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
-from capszoo.protocols import PROTOCOLS, evaluate, linear_probe
-from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe, probe_features
+from capszoo.protocols import PROTOCOLS, evaluate
+from capszoo.protocols.linear_probe import (
+    PROBES,
+    fitted_probe,
+    predict_presence_probe,
+    predict_probe,
+    probe_features,
+)
 from capszoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -102,13 +108,21 @@ def test_a_canvas_of_another_size_is_refused():
         PROTOCOLS["probe_rotated_45"](recipe_of(pad=3))
 
 
-def test_probes_of_one_network_share_their_classifiers(monkeypatch):
-    fitted = []
-    fit = linear_probe._fit
-    monkeypatch.setattr(linear_probe, "_fit", lambda *all: fitted.append(all[-1]) or fit(*all))
-    model = Coarse()
+def test_probes_of_one_network_share_their_classifiers():
+    class Counting(Coarse):
+        seen = 0
+
+        def predict_on_batch(self, images):
+            self.seen += len(images)
+            return super().predict_on_batch(images)
+
+    model = Counting()
     names = ("probe", "probe_rotated_90", "presence_probe", "presence_probe_rotated_90")
     together = [evaluate(model, recipe_of(), name).value for name in names]
-    assert fitted == [False, True]
+    # The training images once, and two sets of test images.
+    assert model.seen == 250 + 2 * 100
     # Nothing was mixed up: alone, each says the same.
     assert together == [evaluate(Coarse(), recipe_of(), name).value for name in names]
+    fitting = Mnist(validation=50).open("train")
+    assert fitted_probe(model, fitting) is fitted_probe(model, fitting)
+    assert fitted_probe(model, fitting) is not fitted_probe(model, fitting, presence_only=True)

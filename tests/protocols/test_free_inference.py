@@ -1,0 +1,79 @@
+"""Inference without a network is judged as the network's own is."""
+
+import keras
+import numpy as np
+import pytest
+from tiny import PROBABILISTIC
+
+from capszoo.config import ConfigError
+from capszoo.data import RotatedMnist
+from capszoo.protocols import Subject, evaluate, measure_free_inference
+from capszoo.protocols.linear_probe import fitted_probe
+from capszoo.recipes import parse_recipe
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
+
+
+def recipe_of(**model):
+    return parse_recipe("tiny", {"model": model, "data": {"name": "mnist", "validation": 50}})
+
+
+@pytest.fixture(scope="module")
+def subject(data):
+    keras.utils.set_random_seed(0)
+    recipe = recipe_of(name="probabilistic", **PROBABILISTIC)
+    return Subject("tiny", recipe, recipe.build(), 7)
+
+
+@pytest.fixture(scope="module")
+def measured(subject):
+    """The report on all test images, the answers, and the progress."""
+    seen = []
+    report, answers = measure_free_inference(
+        subject, 100, max_angle=90, steps=40, learning_rate=0.05, progress=lambda *done: seen.append(done)
+    )
+    return report, answers, seen
+
+
+def test_the_network_is_judged_by_its_own_answer(subject, measured):
+    report, answers, _ = measured
+    for condition in ("upright", "turned"):
+        images, network, _ = answers[condition]
+        for name, array in subject.model.predict_on_batch(images).items():
+            np.testing.assert_allclose(network[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+        error = ((network["reconstruction"] - images) ** 2).sum() / (images**2).sum()
+        assert report.network[condition].error == pytest.approx(error)
+    for protocol, condition in (("probe", "upright"), ("probe_rotated_90", "turned")):
+        network = report.network[condition]
+        assert 1 - evaluate(subject.model, subject.recipe, protocol).value == pytest.approx(network.poses)
+        presences = evaluate(subject.model, subject.recipe, f"presence_{protocol}")
+        assert 1 - presences.value == pytest.approx(network.presences)
+
+
+def test_free_inference_has_the_better_bound_and_is_judged_by_the_same_classifiers(subject, measured):
+    report, answers, _ = measured
+    fitting = subject.recipe.data.open("train")
+    labels = subject.recipe.data.open("test").labels
+    for condition, found in report.free.items():
+        assert found.loss < report.network[condition].loss - 1
+        logits = answers[condition][2]["logits"]
+        right = fitted_probe(subject.model, fitting, presence_only=True).predict(logits) == labels
+        assert found.presences == pytest.approx(right.mean())
+
+
+def test_the_turned_digits_are_those_of_the_probes(measured):
+    images = RotatedMnist(max_angle=90).open("test").batch(np.arange(100), None)["images"]
+    np.testing.assert_array_equal(measured[1]["turned"][0], images)
+
+
+def test_progress_counts_the_steps_of_both_conditions(measured):
+    assert measured[2] == [(step, 80) for step in range(1, 81)]
+
+
+@pytest.mark.parametrize(
+    "model", [{"name": "vae"}, {"name": "probabilistic", **PROBABILISTIC, "posterior": "gaussian"}]
+)
+def test_other_models_are_refused(model):
+    with pytest.raises(ConfigError, match="Delta posteriors"):
+        measure_free_inference(Subject("tiny", recipe_of(**model), None), 4)
