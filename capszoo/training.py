@@ -169,8 +169,9 @@ class _Run:
                 LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
                 if hasattr(recipe.model, "begin"):
                     recipe.model.begin(self.model, recipe.data.open("train"), fresh)
-            first = self.batches.batch_at(0)["images"]
-            LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
+            else:
+                first = self.batches.batch_at(0)["images"]
+                LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
             self._save()
 
     @property

@@ -45,7 +45,7 @@ class DenseCapsules(keras.layers.Layer):
 
     def votes(self, poses):
         """Votes `[B, I, O, pose_dim]` of the children's poses `[B, ..., D]`."""
-        children = ops.reshape(poses, (-1, self.children, poses.shape[-1]))
+        children = self._children(poses)
         # One matrix product per child. O and the parent's D stay one axis, so that the product is a plain
         # [B, D] x [D, O * pose_dim] and nothing is tiled.
         kernel = ops.reshape(self.kernel, (self.children, poses.shape[-1], self.num_capsules * self.pose_dim))
@@ -53,8 +53,27 @@ class DenseCapsules(keras.layers.Layer):
         return ops.reshape(votes, (-1, self.children, self.num_capsules, self.pose_dim))
 
     def call(self, poses, num_iterations=None, return_history=False):
-        result = self.routing(self.votes(poses), num_iterations=num_iterations, return_history=return_history)
-        return (result[0], result[2]) if return_history else result[0]
+        if return_history:
+            parents, _, history = self.routing(
+                self.votes(poses), num_iterations=num_iterations, return_history=True
+            )
+            return parents, history
+        route = self._without_votes(num_iterations)
+        return route(poses)[0] if route else self.routing(self.votes(poses), num_iterations=num_iterations)[0]
+
+    def _without_votes(self, num_iterations):
+        """A function of poses that returns parents and the last coefficients, where the routing needs no votes."""
+        count = self.routing.num_iterations if num_iterations is None else num_iterations
+        if isinstance(count, int) and count < 1:
+            return None  # The routing refuses it.
+        route, dtype = self.routing.without_votes(count), self.routing.compute_dtype
+        return route and (
+            lambda poses: route(ops.cast(self._children(poses), dtype), ops.cast(self.kernel, dtype))
+        )
+
+    def _children(self, poses):
+        # [B, ..., D] -> [B, I, D]
+        return ops.reshape(poses, (-1, self.children, poses.shape[-1]))
 
     def get_config(self):
         return {

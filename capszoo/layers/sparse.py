@@ -40,6 +40,10 @@ class LatentCapsules(DenseCapsules):
         self.grid = tuple(input_shape[1:-1])
 
     def call(self, poses, num_iterations=None, return_history=False):
+        route = None if return_history else self._without_votes(num_iterations)
+        if route:
+            parents, coefficients = route(poses)
+            return parents, routing_support(coefficients, self.grid, self.support)
         parents, history = super().call(poses, num_iterations, return_history=True)
         capsules = parents, routing_support(history[-1], self.grid, self.support)
         return (capsules, history) if return_history else capsules

@@ -9,6 +9,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
 from capszoo.losses import MarginLoss, ReconstructionLoss
+from capszoo.models.network import CapsuleNetwork
 from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing import DynamicRouting, UniformRouting
 
@@ -93,7 +94,7 @@ class DynamicCapsNet:
                 outputs["reconstruction"] = keras.layers.Reshape(
                     image_shape, name="reconstruction", dtype="float32"
                 )(outputs["reconstruction"])
-        return keras.Model(images, outputs, name=self.section_name)
+        return CapsuleNetwork(images, outputs, name=self.section_name)
 
     def _class_capsules(self, primary, num_classes):
         """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""
@@ -129,4 +130,4 @@ class DynamicCapsNet:
                 )
             return inputs, targets
 
-        return Objective(keras.Model(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)
+        return Objective(CapsuleNetwork(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

@@ -8,6 +8,7 @@ import keras
 from capszoo.config import section
 from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
 from capszoo.losses import ReconstructionLoss
+from capszoo.models.network import CapsuleNetwork
 from capszoo.models.objective import Objective
 from capszoo.routing import DynamicRouting
 
@@ -111,7 +112,7 @@ class SparseCapsNet:
             "presence": presence,
             "reconstruction": reconstruction,
         }
-        return keras.Model(images, outputs, name=self.section_name)
+        return CapsuleNetwork(images, outputs, name=self.section_name)
 
     def objective(self, model, labels_per_image=1):
         """Squared error of the reconstruction, summed over pixels. Labels are not looked at."""
@@ -121,7 +122,7 @@ class SparseCapsNet:
 
         inputs, outputs = {"images": model.input}, {"reconstruction": model.output["reconstruction"]}
         losses = {"reconstruction": ReconstructionLoss(weight=1.0)}
-        return Objective(keras.Model(inputs, outputs), losses, {}, arrange)
+        return Objective(CapsuleNetwork(inputs, outputs), losses, {}, arrange)
 
 
 @section("model", "dense")

@@ -74,6 +74,17 @@ class Routing(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def without_votes(self, count):
+        """The routing of dense vector capsules from poses to parents, where it needs no votes; else None.
+
+        where:
+          count: iterations, an int of at least 1 or a tensor.
+
+        Returns `route(children[B, I, D], matrices[I, D, O, E])`, in this layer's compute dtype, which returns poses
+        `[B, O, E]` and the coefficients `[B, I, O]` of the last iteration.
+        """
+        return None
+
     def call(self, votes, activations=None, num_iterations=None, return_history=False):
         count = self.num_iterations if num_iterations is None else num_iterations
         static = isinstance(count, int)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from capszoo.routing import fused
 from capszoo.routing.base import Routing
 from capszoo.routing.squash import length, squash
 
@@ -63,11 +64,38 @@ class DynamicRouting(Routing):
     def finish(self, state, votes, activations):
         return state["poses"], length(state["poses"])
 
+    def without_votes(self, count):
+        """See `Routing.without_votes`: compiled for the CPU, where that may be used."""
+        if not isinstance(count, int) or self.compute_dtype != "float32" or not fused.enabled():
+            return None
+        from capszoo.routing.fused.dynamic import agreeing
+
+        def route(children, matrices):
+            share = 1.0 / (matrices.shape[2] + self.leaky)
+            poses = self._parents(_sum_of_votes(children, matrices) * share)
+            coefficients = ops.full((*ops.shape(children)[:2], matrices.shape[2]), share)
+            agree, sought = agreeing(children, matrices, self.leaky), 0.0
+            for _ in range(1, count):
+                sought = sought + poses
+                total, coefficients = agree(sought)
+                poses = self._parents(total)
+            return poses, coefficients
+
+        return route
+
     def _parents(self, total):
         return squash(total if self.bias is None else total + self.bias)
 
     def get_config(self):
         return {**super().get_config(), "leaky": self.leaky, "use_bias": self.use_bias}
+
+
+def _sum_of_votes(children, matrices):
+    """sum_i u_i W_ij `[B, O, E]` of u_i `[B, I, D]` and W_ij `[I, D, O, E]`: one matrix product."""
+    count, width, parents, entries = matrices.shape
+    children = ops.reshape(children, (-1, count * width))
+    total = ops.matmul(children, ops.reshape(matrices, (count * width, parents * entries)))
+    return ops.reshape(total, (-1, parents, entries))
 
 
 def _leaky_softmax(logits):
@@ -99,9 +127,22 @@ class UniformRouting(DynamicRouting):
         self.scale = scale
 
     def start(self, votes, activations):
-        factor = 1.0 if self.scale == "sum" else 1.0 / votes.shape[-2]
+        factor = self._factor(votes.shape[-2])
         poses = self._parents(ops.sum(votes, axis=-3) * factor)
         return {"coefficients": ops.full_like(votes[..., 0], factor), "poses": poses}
+
+    def without_votes(self, count):
+        """See `Routing.without_votes`: the sum of all votes is one matrix product."""
+
+        def route(children, matrices):
+            factor = self._factor(matrices.shape[2])
+            poses = self._parents(_sum_of_votes(children, matrices) * factor)
+            return poses, ops.full((*ops.shape(children)[:2], matrices.shape[2]), factor)
+
+        return route
+
+    def _factor(self, parents):
+        return 1.0 if self.scale == "sum" else 1.0 / parents
 
     def step(self, state, votes, activations, iteration):
         return state  # However often it is asked, nothing is negotiated.

@@ -81,7 +81,7 @@ def test_latent_capsules_are_dense_capsules_with_the_support_of_the_last_iterati
     expected = sparse_mask.routing_support(routed["coefficients"][-1], GRID, rule) / 6
     np.testing.assert_allclose(support, expected, rtol=1e-4)
     for part, other in zip(layer(children), (poses, support), strict=True):
-        np.testing.assert_array_equal(part, other)
+        np.testing.assert_allclose(part, other, rtol=1e-4, atol=1e-6)
 
 
 # Mask

@@ -35,7 +35,7 @@ def operation(forward, backward, saved=0):
         inputs, kept = arrays[: len(arrays) - saved], arrays[len(arrays) - saved :]
         gradients = backward(d_mean.ravel(), d_logits.ravel(), inputs, kept)
         pairs = zip(gradients, inputs, strict=True)
-        return [gradient.reshape(-1, *array.shape).sum(axis=0) for gradient, array in pairs]
+        return [_together(gradient.reshape(-1, *array.shape)) for gradient, array in pairs]
 
     @tf.custom_gradient
     def run(*inputs):
@@ -51,6 +51,10 @@ def operation(forward, backward, saved=0):
         return (mean, logits), gradient
 
     return run
+
+
+def _together(parts):
+    return parts[0] if len(parts) == 1 else parts.sum(axis=0)
 
 
 def padded(values):
