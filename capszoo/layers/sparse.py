@@ -92,7 +92,8 @@ class SparseMask(keras.layers.Layer):
         saved with the model, changed by `training=True` only.
       frequencies: the least and the largest mu_j that leave g_j alone; 1 / L would be uniform.
 
-    Errors: `ValueError` for fewer than two capsules, a negative gamma, and frequencies that do not ascend in [0, 1].
+    Errors: `ValueError` for fewer than two capsules, a negative gamma or boost_step, and frequencies that do not ascend
+    in [0, 1].
     Source: Rawlinson et al. 2018, sections 2.2 and 2.3; the divisor L - 1, lost in copies of the paper, and mu_j of
     the first batch, which is that batch's share, from the authors' code.
     Differs from the paper: equation 1 boosts v, its text and the authors' code psi, as here. The authors' code has
@@ -106,6 +107,8 @@ class SparseMask(keras.layers.Layer):
         super().__init__(**kwargs)
         if gamma < 0:
             raise ValueError(f"gamma must be at least 0. Received: {gamma}")
+        if boost_step < 0:
+            raise ValueError(f"boost_step must be at least 0. Received: {boost_step}")
         least, most = frequencies
         if not 0 <= least < most <= 1:
             raise ValueError(f"frequencies must be ascending in [0, 1]. Received: {tuple(frequencies)}")

@@ -36,6 +36,7 @@ class SparseCapsNet:
       gamma: sparsity of the mask, see `SparseMask`; 0 is the dense network, see `DenseCapsNet`.
       support: "paper" or "code", see `LatentCapsules`.
       frequencies: how often a capsule should win, see `SparseMask`; (0.03, 0.12) by default in the authors' code.
+      boost_step: how fast capsules are boosted, see `SparseMask`.
       primary_scale: factor before the primary squash; None is the authors' 1 / primary_types.
 
     Trainable parameters for 28x28x1: 9,149,712; for 40x40x1: 17,064,000. A mask has 33 numbers more.
@@ -54,6 +55,7 @@ class SparseCapsNet:
     gamma: float = 12.0
     support: typing.Literal["paper", "code"] = "paper"
     frequencies: tuple[float, float] = (0.04, 0.1)
+    boost_step: float = 0.1
 
     paper: typing.ClassVar[str] = "Rawlinson et al. 2018"
     routing: typing.ClassVar[str] = "dynamic"
@@ -67,7 +69,10 @@ class SparseCapsNet:
         if self.latent_capsules < 2:
             raise ValueError(f"latent_capsules must be at least 2. Received: {self.latent_capsules}")
         # What the mask refuses, a recipe should not have to be built to hear.
-        SparseMask(self.gamma, self.frequencies)
+        self._mask()
+
+    def _mask(self):
+        return SparseMask(self.gamma, self.frequencies, self.boost_step, name="sparse_mask")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -99,7 +104,7 @@ class SparseCapsNet:
         poses, support = LatentCapsules(
             self.latent_capsules, self.latent_dim, routing, self.support, name="latent_capsules"
         )(primary)
-        presence = SparseMask(self.gamma, self.frequencies, name="sparse_mask")(support)
+        presence = self._mask()(support)
         # [B, L] -> [B, 1, L]: one reconstruction, of all capsules at once
         selection = keras.layers.Reshape((1, self.latent_capsules), dtype="float32", name="selection")(
             presence

@@ -223,6 +223,7 @@ print(json.dumps([np.asarray(value).tolist() for value in state]))
     ("arguments", "message"),
     [
         ({"gamma": -1.0}, r"gamma must be at least 0\. Received: -1"),
+        ({"boost_step": -0.1}, r"boost_step must be at least 0\. Received: -0\.1"),
         ({"frequencies": (0.2, 0.1)}, r"ascending in \[0, 1\]\. Received: \(0\.2, 0\.1\)"),
         ({"frequencies": (0.2, 1.1)}, "ascending"),
     ],

@@ -175,6 +175,7 @@ def test_exported_it_agrees_with_the_model_and_does_not_learn(model, tmp_path):
     ("option", "message"),
     [
         ({"gamma": -1.0}, r"gamma must be at least 0\. Received: -1"),
+        ({"boost_step": -0.1}, r"boost_step must be at least 0\. Received: -0\.1"),
         ({"frequencies": [0.3, 0.1]}, "ascending"),
         ({"support": "papre"}, r"'papre' is not allowed; did you mean 'paper'\?"),
         ({"latent_capsules": 1}, r"latent_capsules must be at least 2\. Received: 1"),
@@ -189,3 +190,8 @@ def test_an_option_that_cannot_be_is_refused(option, message):
 def test_images_too_small_for_two_windows_are_refused():
     with pytest.raises(ValueError, match="at least 17x17"):
         SMALL.build((16, 28, 1))
+
+
+def test_the_recipes_step_is_that_of_the_mask():
+    model = SparseCapsNet(channels=4, primary_types=2, boost_step=0.03).build((20, 20, 1))
+    assert model.get_layer("sparse_mask").boost_step == 0.03
