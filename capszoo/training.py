@@ -106,10 +106,11 @@ def _alone_in(directory):
         lock.release()
 
 
-def check_health(recipe, model, images):
-    """Mean activation of each stage of a fresh model on `images`; warns where learning would hardly start.
+def check_health(recipe, model, images, fresh=True):
+    """Mean activation of each stage of a model on `images`; warns where learning of a fresh one would hardly start.
 
-    That is where activations are almost all zero or saturated, or the same for every image.
+    That is where activations are almost all zero or saturated, or the same for every image. What has learnt before may
+    well be so.
 
     Errors: `TrainingDiverged` for values that are not finite.
     """
@@ -126,13 +127,13 @@ def check_health(recipe, model, images):
         else:
             capsules = value.ndim == 5 or name == "class_capsules"
             report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
-        if not HEALTHY[0] <= report[name] <= HEALTHY[1]:
+        if fresh and not HEALTHY[0] <= report[name] <= HEALTHY[1]:
             warnings.warn(
                 f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
                 "training may not start. Check input range, initial weights and primary_scale.",
                 stacklevel=2,
             )
-        if len(images) > 1 and value.std(axis=0).mean() < DISTINCT * np.abs(value).mean():
+        if fresh and len(images) > 1 and value.std(axis=0).mean() < DISTINCT * np.abs(value).mean():
             warnings.warn(
                 f"{name}: gives almost the same for every image after initialisation; training may not start. "
                 "Check input range, initial weights and primary_scale.",
@@ -169,9 +170,9 @@ class _Run:
                 LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
                 if hasattr(recipe.model, "begin"):
                     recipe.model.begin(self.model, recipe.data.open("train"), fresh)
-            else:
-                first = self.batches.batch_at(0)["images"]
-                LOGGER.info("activations after initialisation: %s", check_health(recipe, self.model, first))
+            first = self.batches.batch_at(0)["images"]
+            health = check_health(recipe, self.model, first, fresh=not config.start_from)
+            LOGGER.info("activations at the start: %s", health)
             self._save()
 
     @property

@@ -739,6 +739,20 @@ def test_values_that_are_not_finite_before_training_are_an_error(images):
         check_health(type("Recipe", (), {"model": net}), model, images)
 
 
+def test_what_has_learnt_before_is_not_warned_of_but_must_be_finite(images):
+    net = DynamicCapsNet(channels=16, primary_types=4, primary_scale=1e-6, decoder=False)
+    model, recipe = net.build((28, 28, 1), 10), type("Recipe", (), {"model": net})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = check_health(recipe, model, images, fresh=False)
+    with pytest.warns(UserWarning, match="almost the same for every image"):
+        assert check_health(recipe, model, images) == report
+    bias = model.get_layer("primary_capsules").bias
+    bias.assign(np.full(bias.shape, np.nan))
+    with pytest.raises(TrainingDiverged, match="not finite"):
+        check_health(recipe, model, images, fresh=False)
+
+
 # Scoring
 
 

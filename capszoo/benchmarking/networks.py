@@ -7,7 +7,7 @@ import numpy as np
 
 from capszoo.benchmarking.baseline import MISSING, textbook
 from capszoo.models.network import CapsuleNetwork
-from capszoo.routing import fused
+from capszoo.routing import DynamicRouting, fused
 from capszoo.training import dtype_policy
 
 # What is measured: the network as users run it, its graph form where that is another one, the formulation of open
@@ -77,12 +77,18 @@ def _form(model, variant):
     return textbook().twin(model) if variant == OPEN else model
 
 
+def _compiles(layer):
+    """Whether there is a compiled form of the layer's routing."""
+    routing = getattr(layer, "routing", None)
+    return routing is not None and (routing.fusible or type(routing) is DynamicRouting)
+
+
 def variants(recipe):
     """The forms that a recipe's network has here, and why it lacks the baseline: `(names, reason or None)`."""
     model = recipe.build()
     names, reason = [OURS], None
     with fused.host_calls(True):
-        if isinstance(model, CapsuleNetwork) and fused.enabled():
+        if isinstance(model, CapsuleNetwork) and any(map(_compiles, model.layers)) and fused.enabled():
             names.append(GRAPH)
     if textbook() is None:
         reason = MISSING

@@ -81,7 +81,7 @@ def sweep(routing):
 def variants(routing):
     """The forms that a routing has here."""
     with host_calls(True):
-        fused = [GRAPH] if routing == "em" and enabled() else []
+        fused = [GRAPH] if enabled() else []
     return [OURS, *fused, *([OPEN] if textbook() else [])]
 
 

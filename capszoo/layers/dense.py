@@ -67,9 +67,9 @@ class DenseCapsules(keras.layers.Layer):
         if isinstance(count, int) and count < 1:
             return None  # The routing refuses it.
         route, dtype = self.routing.without_votes(count), self.routing.compute_dtype
-        return route and (
-            lambda poses: route(ops.cast(self._children(poses), dtype), ops.cast(self.kernel, dtype))
-        )
+        if route is None:
+            return None
+        return lambda poses: route(ops.cast(self._children(poses), dtype), ops.cast(self.kernel, dtype))
 
     def _children(self, poses):
         # [B, ..., D] -> [B, I, D]

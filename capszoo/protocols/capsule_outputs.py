@@ -10,9 +10,11 @@ from collections import OrderedDict
 
 import numpy as np
 
+from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 
-# Results kept for each model. 60,000 images with 16 capsules of 16 numbers are 65 MB.
+# Results kept for each model, as long as it lives. 60,000 images with 16 capsules of 16 numbers are 65 MB, a support
+# vector machine fitted to them may be twice as much.
 KEPT = 8
 OUTPUTS = ("logits", "poses", "presence")
 _kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -22,7 +24,7 @@ def once(model, split, what, compute):
     """`compute()`, or what it returned before for the same model, images and `what`.
 
     where:
-      model: the model itself, alive; another value of one weight makes it another.
+      model: another value of one weight makes it another; one without `weights` is taken never to change.
       split: told by its fingerprint.
       what: a name for what is computed.
     """
@@ -38,19 +40,22 @@ def once(model, split, what, compute):
 
 def _digest(model):
     digest = hashlib.blake2b()
-    # An exported model has no variables to show, and none that change.
-    for variable in getattr(model, "variables", ()):
-        digest.update(np.ascontiguousarray(variable))
+    for weight in getattr(model, "weights", ()):
+        digest.update(np.ascontiguousarray(weight))
     return digest.digest()
 
 
-def capsule_outputs(model, split, batch_size=250, progress=None):
+def capsule_outputs(model, split, needed="poses", batch_size=250, progress=None):
     """The outputs `OUTPUTS` as far as the model has them, `[N, O, ...]`, and labels `[N]`, of all images in order.
 
     Images are not augmented. Computed once, see `once`.
 
     where:
+      needed: the output without which nobody would want the others.
       progress: called with the number of images of each finished batch, or of all that were known.
+
+    Errors: `ConfigError`, with the first batch, for a model without the output `needed`, and for several labels per
+    image.
     """
     seen = 0
 
@@ -64,13 +69,22 @@ def capsule_outputs(model, split, batch_size=250, progress=None):
         batches = []
         for batch in evaluation_batches(split, batch_size):
             outputs = model.predict_on_batch(batch["images"])
+            _require(needed, outputs)
+            if batch["labels"].ndim != 1:
+                raise ConfigError(f"one label per image is needed. Received labels: {batch['labels'].shape}")
             known = {name: np.asarray(outputs[name]) for name in OUTPUTS if name in outputs}
             batches.append({**known, "labels": batch["labels"]})
             advance(len(batch["labels"]))
         together = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
         return together, together.pop("labels")
 
-    known = once(model, split, "outputs", compute)
+    known, labels = once(model, split, "outputs", compute)
+    _require(needed, known)
     if not seen:
         advance(len(split))
-    return known
+    return known, labels
+
+
+def _require(name, outputs):
+    if name not in outputs:
+        raise ConfigError(f"this protocol needs a model with the output {name!r}.")

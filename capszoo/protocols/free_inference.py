@@ -21,7 +21,7 @@ class Inference:
 
     where:
       loss: minus the evidence lower bound, in nats, mean over images and ten samples; free inference's are those of
-        its last ten steps.
+        its last ten steps, or of all where there are fewer.
       error: squared error of the reconstructions, as a share of that of black pictures.
       presences, poses: accuracy of a linear classifier on the logits of presences alone, and with poses; fitted to
         the network's answers of the training images.
@@ -76,14 +76,20 @@ def measure_free_inference(
       max_angle: each is turned by its own angle, uniform up to so many degrees either way.
       progress: `progress(done, total)` in steps of all conditions.
 
-    Errors: `ConfigError` for other models and other data.
+    Errors: `ConfigError` for other models, for models of other data than upright MNIST, and for fewer than one image
+    or step.
     Source: Smith et al. 2020, section 2.4 and figure 3.
     """
     recipe, model = subject.recipe, subject.model
-    if getattr(recipe.model, "posterior", None) != "delta" or recipe.model.section_name != "probabilistic":
+    if getattr(recipe.model, "posterior", None) != "delta":
         raise ConfigError(
-            f"free inference needs 'probabilistic' with Delta posteriors. Received: {recipe.model.section_name!r}"
+            f"free inference needs 'probabilistic' with Delta posteriors. Received: {recipe.model}"
         )
+    if recipe.data.section_name != "mnist":
+        raise ConfigError(f"free inference is measured on MNIST. Received: {recipe.data.section_name!r}")
+    for name, value in (("images", images), ("steps", steps)):
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1. Received: {value}")
     splits = {UPRIGHT: recipe.data.open("test"), TURNED: turned_digits(recipe, max_angle).open("test")}
     fitting = recipe.data.open("train")
     classifiers = [fitted_probe(model, fitting, presence_only) for presence_only in (True, False)]

@@ -146,12 +146,11 @@ def probe_features(model, split, presence_only=False, progress=None):
         logits has.
       progress: as in `capsule_outputs`.
 
-    Errors: `ConfigError` for `presence_only` with a model that has no logits.
+    Errors: `ConfigError` for `presence_only` with a model that has no logits, and for several labels per image.
     """
-    outputs, labels = capsule_outputs(model, split, progress=progress)
-    names = ["logits"] if presence_only else [name for name in ("logits", "poses") if name in outputs]
-    if presence_only and "logits" not in outputs:
-        raise ConfigError("a probe of presences needs a model with the output 'logits'.")
+    needed = "logits" if presence_only else "poses"
+    outputs, labels = capsule_outputs(model, split, needed, progress=progress)
+    names = [needed] if presence_only else [name for name in ("logits", "poses") if name in outputs]
     return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
 
 
@@ -173,7 +172,7 @@ def fitted_probe(model, split, presence_only=False):
 
     A scikit-learn pipeline, fitted once, see `once`.
 
-    Errors: `ConfigError` for several labels per image; see `probe_features`.
+    Errors: see `probe_features`.
     Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
     """
     from sklearn.linear_model import LogisticRegression
@@ -183,8 +182,6 @@ def fitted_probe(model, split, presence_only=False):
     def fit():
         LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))
         features, labels = probe_features(model, split, presence_only)
-        if labels.ndim != 1:
-            raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
         classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         return classifier.fit(features, labels)
 

@@ -167,13 +167,12 @@ def pose_features(model, split, masked=False, progress=None):
       masked: multiply the poses by the output `presence`.
       progress: as in `capsule_outputs`.
 
-    Errors: `ConfigError` for `masked` with a model that has no presence.
+    Errors: `ConfigError` for `masked` with a model that has no presence, and for several labels per image.
     """
-    outputs, labels = capsule_outputs(model, split, progress=progress)
+    needed = "presence" if masked else "poses"
+    outputs, labels = capsule_outputs(model, split, needed, progress=progress)
     poses = outputs["poses"].reshape(*outputs["poses"].shape[:2], -1)
     if masked:
-        if "presence" not in outputs:
-            raise ConfigError("masked poses need a model with the output 'presence', such as 'sparse'.")
         poses = poses * outputs["presence"][..., None]
     return poses.reshape(len(poses), -1), labels
 
@@ -184,7 +183,7 @@ def predict_svm(model, split, progress=None, masked=False):
     A support vector machine with the kernel exp(-0.1 |x - y|^2) and C = 100 is fitted to poses of `split.fitting`
     first, which takes minutes for 60,000 images; once for all protocols that are fitted to the same.
 
-    Errors: `ConfigError` for several labels per image; see `pose_features`.
+    Errors: see `pose_features`.
     Source: Rawlinson et al. 2018, section 3; kernel and constants from the authors' code.
     """
     machine = once(model, split.fitting, f"svm {masked}", lambda: _fit(model, split.fitting, masked))
@@ -198,8 +197,6 @@ def _fit(model, split, masked):
 
     LOGGER.info("poses of %d images, to which a support vector machine is fitted ...", len(split))
     features, labels = pose_features(model, split, masked)
-    if labels.ndim != 1:
-        raise ConfigError(f"one label per image is needed. Received labels: {labels.shape}")
     LOGGER.info("fitting ...")
     return SVC(**MACHINE, cache_size=1000).fit(features, labels)
 

@@ -26,7 +26,8 @@ class Routing(keras.layers.Layer):
     Returns `(poses, activations)`: parent poses `[B, ..., O, D]` and activations `[B, ..., O]`; with
     `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`.
 
-    On the TensorFlow backend the whole procedure is one `tf.function`. It computes in float32 under every dtype
+    On the TensorFlow backend the whole procedure is one `tf.function`, but where a layer has it done without votes,
+    see `fused` and `without_votes`. It computes in float32 under every dtype
     policy: agreement adds up over thousands of children.
 
     Errors: `ValueError` for a count below one and for a history of a tensor count.

@@ -1,9 +1,13 @@
 """What capsules say of a split: in order, and computed once for as long as nothing changes."""
 
+import gc
+
 import numpy as np
 import pytest
 
+from capszoo.config import ConfigError
 from capszoo.data.split import ArraySplit
+from capszoo.protocols import capsule_outputs as module
 from capszoo.protocols.capsule_outputs import KEPT, capsule_outputs, once
 
 
@@ -11,12 +15,12 @@ class Sums:
     """A network of one weight that counts the images it has seen."""
 
     def __init__(self):
-        self.variables = [np.ones(1)]
+        self.weights = [np.ones(1)]
         self.seen = 0
 
     def predict_on_batch(self, images):
         self.seen += len(images)
-        return {"poses": self.variables[0] * images.reshape(len(images), 2, -1), "scores": images}
+        return {"poses": self.weights[0] * images.reshape(len(images), 2, -1), "scores": images}
 
 
 def split_of(seed=0, images=20):
@@ -47,7 +51,7 @@ def test_a_network_looks_once_at_the_same_images():
 def test_a_changed_weight_and_another_network_look_anew():
     model = Sums()
     first, _ = capsule_outputs(model, split_of())
-    model.variables[0] *= 2
+    model.weights[0] *= 2
     doubled, _ = capsule_outputs(model, split_of())
     np.testing.assert_allclose(doubled["poses"], 2 * first["poses"])
     other = Sums()
@@ -62,3 +66,32 @@ def test_what_is_computed_is_told_by_its_name_and_not_kept_for_ever():
     )
     assert once(model, split, KEPT, lambda: pytest.fail("computed twice")) == KEPT
     assert once(model, split, 0, lambda: "anew") == "anew"
+
+
+def test_results_go_with_their_model():
+    model = Sums()
+    capsule_outputs(model, split_of())
+    assert model in module._kept
+    count = len(module._kept)
+    del model
+    gc.collect()
+    assert len(module._kept) < count
+
+
+def test_what_is_missing_is_said_after_the_first_batch_and_again():
+    model = Sums()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+            capsule_outputs(model, split_of(), "logits", batch_size=5)
+    assert model.seen == 10
+    capsule_outputs(model, split_of())
+    with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+        capsule_outputs(model, split_of(), "logits")
+
+
+def test_several_labels_per_image_are_refused_with_the_first_batch():
+    model, split = Sums(), split_of()
+    split.labels = np.stack([split.labels] * 2, axis=1)
+    with pytest.raises(ConfigError, match="one label per image"):
+        capsule_outputs(model, split, batch_size=5)
+    assert model.seen == 5

@@ -71,6 +71,18 @@ def test_progress_counts_the_steps_of_both_conditions(measured):
     assert measured[2] == [(step, 80) for step in range(1, 81)]
 
 
+@pytest.mark.parametrize("option", [{"images": 0}, {"steps": 0}])
+def test_nothing_to_infer_and_no_steps_are_refused_at_once(subject, option):
+    with pytest.raises(ConfigError, match=r"must be at least 1\. Received: 0"):
+        measure_free_inference(subject, **option)
+
+
+def test_other_data_are_refused():
+    recipe = parse_recipe("tiny", {"model": {"name": "probabilistic"}, "data": {"name": "rotated_mnist"}})
+    with pytest.raises(ConfigError, match=r"measured on MNIST\. Received: 'rotated_mnist'"):
+        measure_free_inference(Subject("tiny", recipe, None), 4)
+
+
 @pytest.mark.parametrize(
     "model", [{"name": "vae"}, {"name": "probabilistic", **PROBABILISTIC, "posterior": "gaussian"}]
 )

@@ -1,12 +1,12 @@
-"""Routing from poses to parents in one compiled step on the CPU, in place of votes and a graph over them.
+"""Routing from poses to parents compiled for the CPU, in place of votes and a graph over them.
 
-A fused routing is a call from the graph to this process: it belongs to training and prediction here, never to an
-exported model, and XLA cannot compile it. It is therefore used
+A fused routing is a call from the graph to this process, for all iterations or for each of them: it belongs to
+training and prediction here, never to an exported model, and XLA cannot compile it. It is therefore used
   - where layers run eagerly,
   - in `fit`, `evaluate`, `predict` and their kin of a `capszoo.models.network.CapsuleNetwork` without XLA,
   - inside `host_calls(True)`,
 and of these only on the TensorFlow backend, with Numba installed, without a GPU and without a distribution strategy.
-Everywhere else the graph form computes the same.
+Everywhere else the graph form computes the same; and it alone has gradients of gradients.
 """
 
 import collections

@@ -1,5 +1,6 @@
 """Kernels as differentiable operations of TensorFlow, and tensors in the order of their lanes."""
 
+import math
 from pathlib import Path
 
 import tensorflow as tf
@@ -23,37 +24,47 @@ def forget_stale(*kernels):
 
 
 def operation(forward, backward, saved=0):
-    """`run(*inputs) -> (mean, logits)`, whose gradient is `backward`.
+    """`run(*inputs)` -> two tensors: means and logits of parents, or sums and coefficients; its gradient is `backward`.
 
     where:
-      forward: `(*inputs) -> (mean, logits, *kept)`, arrays; `saved` says how many are kept for the way back.
-      backward: `(d_mean, d_logits, inputs, kept)` -> gradients of the inputs; those of what all images share by chunks
-        of images, which are added up here.
+      forward: `(*inputs) -> (first, second, *kept)`, arrays; `saved` says how many are kept for the way back.
+      backward: `(d_first, d_second, inputs, kept)` -> gradients of the inputs, flat; where several parts of one are
+        given, one after the other, they are added up here.
+
+    Errors: `NotImplementedError` where the gradient is to be differentiated again.
     """
 
-    def way_back(d_mean, d_logits, *arrays):
+    def way_back(d_first, d_second, *arrays):
         inputs, kept = arrays[: len(arrays) - saved], arrays[len(arrays) - saved :]
-        gradients = backward(d_mean.ravel(), d_logits.ravel(), inputs, kept)
-        pairs = zip(gradients, inputs, strict=True)
-        return [_together(gradient.reshape(-1, *array.shape)) for gradient, array in pairs]
+        gradients = backward(d_first.ravel(), d_second.ravel(), inputs, kept)
+        return [_together(gradient, array.shape) for gradient, array in zip(gradients, inputs, strict=True)]
+
+    @tf.custom_gradient
+    def differentiated(*arguments):
+        inputs = arguments[2 : len(arguments) - saved]
+        found = tf.numpy_function(way_back, arguments, [tf.float32] * len(inputs))
+        for value, like in zip(found, inputs, strict=True):
+            value.set_shape(like.shape)
+        return found, _once
 
     @tf.custom_gradient
     def run(*inputs):
-        mean, logits, *kept = tf.numpy_function(forward, inputs, [tf.float32] * (2 + saved))
-
-        def gradient(d_mean, d_logits):
-            arguments = [d_mean, d_logits, *inputs, *kept]
-            found = tf.numpy_function(way_back, arguments, [tf.float32] * len(inputs))
-            for value, like in zip(found, inputs, strict=True):
-                value.set_shape(like.shape)
-            return found
-
-        return (mean, logits), gradient
+        first, second, *kept = tf.numpy_function(forward, inputs, [tf.float32] * (2 + saved))
+        return (first, second), lambda *slopes: differentiated(*slopes, *inputs, *kept)
 
     return run
 
 
-def _together(parts):
+def _once(*_):
+    # TensorFlow would take what is not differentiable for constant.
+    raise NotImplementedError(
+        "compiled routing is differentiated once only. For gradients of gradients route by the graph, inside "
+        "`capszoo.routing.fused.host_calls(False)`."
+    )
+
+
+def _together(gradient, shape):
+    parts = gradient.reshape(gradient.size // max(1, math.prod(shape)), *shape)
     return parts[0] if len(parts) == 1 else parts.sum(axis=0)
 
 
