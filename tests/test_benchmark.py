@@ -154,7 +154,7 @@ def test_bench_measures_every_form_of_a_recipe_and_names_no_machine(quick, monke
     bench(monkeypatch, recipe, "--batch", 2, "--seconds", 0, "--out", tmp_path)
     text = (tmp_path / "bench.json").read_text()
     result = json.loads(text)
-    forms = {networks.OURS, networks.OPEN}
+    forms = {networks.OURS, networks.GRAPH, networks.OPEN}
     measured = {(row["work"], row["batch"], row["variant"]) for row in result["speed"]}
     assert measured == {(work, 2, form) for work in ("training", "inference") for form in forms}
     assert {row["variant"] for row in result["memory"]} == forms
