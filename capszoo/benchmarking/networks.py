@@ -7,7 +7,7 @@ import numpy as np
 
 from capszoo.benchmarking.baseline import MISSING, textbook
 from capszoo.models.network import CapsuleNetwork
-from capszoo.routing import DynamicRouting, fused
+from capszoo.routing import fused
 from capszoo.training import dtype_policy
 
 # What is measured: the network as users run it, its graph form where that is another one, the formulation of open
@@ -79,8 +79,7 @@ def _form(model, variant):
 
 def _compiles(layer):
     """Whether there is a compiled form of the layer's routing."""
-    routing = getattr(layer, "routing", None)
-    return routing is not None and (routing.fusible or type(routing) is DynamicRouting)
+    return hasattr(layer, "routing") and layer.routing.compilable
 
 
 def variants(recipe):

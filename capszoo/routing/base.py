@@ -59,6 +59,11 @@ class Routing(keras.layers.Layer):
         raise NotImplementedError
 
     @property
+    def compilable(self):
+        """Whether there is a compiled form: `fused`, or one without votes."""
+        return self.fusible
+
+    @property
     def fusible(self):
         """Whether `fused` is there."""
         return False

@@ -64,12 +64,14 @@ class DynamicRouting(Routing):
     def finish(self, state, votes, activations):
         return state["poses"], length(state["poses"])
 
+    @property
+    def compilable(self):
+        # A subclass may do something else in its steps.
+        return type(self) is DynamicRouting and self.compute_dtype == "float32"
+
     def without_votes(self, count):
         """See `Routing.without_votes`: compiled for the CPU, where that may be used."""
-        # A subclass may do something else in its steps.
-        if type(self) is not DynamicRouting or self.compute_dtype != "float32":
-            return None
-        if not isinstance(count, int) or not fused.enabled():
+        if not self.compilable or not isinstance(count, int) or not fused.enabled():
             return None
         from capszoo.routing.fused.dynamic import agreeing
 
