@@ -224,8 +224,13 @@ class _Run:
             f"model/{v.path}" if v.path in weights else f"random/{i}"
             for i, v in enumerate(self.model.variables)
         ]
+        # Noise that only training has: of the bound's samples, of dreams.
+        known = {id(variable) for variable in self.model.variables}
+        training = [v for v in self.objective.model.variables if id(v) not in known]
+        names += [f"training/{i}" for i in range(len(training))]
         names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(self.optimizer.variables)]
-        return dict(zip(names, [*self.model.variables, *self.optimizer.variables], strict=True))
+        variables = [*self.model.variables, *training, *self.optimizer.variables]
+        return dict(zip(names, variables, strict=True))
 
     def _save(self):
         arrays = {name: np.asarray(variable) for name, variable in self._state().items()}

@@ -19,6 +19,7 @@ from capszoo.layers import (
 from capszoo.layers.generative import ScatteredCapsules
 from capszoo.models.bound import bound_objective
 from capszoo.models.clusters import objects_from_clusters
+from capszoo.models.dreams import with_dreams
 
 # Of the two rows of an affine map.
 POSE = (2, 3)
@@ -56,6 +57,8 @@ class ProbabilisticCapsNet:
         least_deviation: of the poses of parts in an object.
       temperature: of all relaxed presences.
       pixel_deviation: sigma of equation 7.
+      dreams: weight of turned dreams beside the bound, in which the inference network has to recognise what it has
+        inferred; dream_angle: how far they are turned, in degrees. See `capszoo.models.dreams`; the paper has none.
 
     Parameters for 28x28x1: 8,400 of the generative model, 666,711 of the inference network.
     Source: Smith et al. 2020, sections 2 and 4, appendix B; no code was published.
@@ -80,6 +83,8 @@ class ProbabilisticCapsNet:
     least_deviation: float = 0.1
     temperature: float = 1.0
     pixel_deviation: float = 0.2
+    dreams: float = 0.0
+    dream_angle: float = 180.0
 
     paper: typing.ClassVar[str] = "Smith et al. 2020"
     routing: typing.ClassVar[str] = "variational"
@@ -94,6 +99,9 @@ class ProbabilisticCapsNet:
         for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
+        for name in ("dreams", "dream_angle"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative. Received: {getattr(self, name)}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
         # What layers refuse, a recipe should not have to be built to hear.
@@ -211,8 +219,9 @@ class ProbabilisticCapsNet:
             objects_from_clusters(model, split)
 
     def objective(self, model, labels_per_image=1):
-        """Minus the evidence lower bound, of one sample of each image. Labels are not looked at."""
-        return bound_objective(model, self.divergence(model), self.pixel_deviation)
+        """Minus the evidence lower bound, of one sample of each image, and dreams. Labels are not looked at."""
+        objective = bound_objective(model, self.divergence(model), self.pixel_deviation)
+        return with_dreams(objective, model, self.dreams, self.dream_angle) if self.dreams else objective
 
     def divergence(self, model):
         """The tensor `[B, objects + parts]` of `model`'s graph: what each capsule of its sample costs."""

@@ -200,7 +200,15 @@ def mapping_of(model):
 
 
 @pytest.mark.parametrize(
-    "mapping", [{"name": "probabilistic", **TINY}, {"name": "vae", "latents": 3, "hidden": 8}], ids=str
+    "mapping",
+    [
+        {"name": "probabilistic", **TINY},
+        {"name": "probabilistic", **TINY, "dreams": 0.1},
+        {"name": "vae", "latents": 3, "hidden": 8},
+        # Its noise is in the objective alone.
+        {"name": "attention", "objects": 2, "object_dim": 3, "channels": 2, "hidden": 4},
+    ],
+    ids=str,
 )
 def test_an_interrupted_run_ends_with_the_same_bits(mapping, tmp_path):
     class Killed(BaseException):
@@ -227,7 +235,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(mapping, tmp_path):
         read_arrays(tmp_path / name / "checkpoint.safetensors")[0] for name in ("killed", "whole")
     )
     assert arrays.keys() == expected.keys()
-    assert any(name.startswith("random/") for name in arrays)
+    assert any(name.startswith(("random/", "training/")) for name in arrays)
     for name, array in expected.items():
         np.testing.assert_array_equal(arrays[name], array, err_msg=name)
 
