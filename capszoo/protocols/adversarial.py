@@ -3,15 +3,14 @@
 import collections
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 
-from capszoo import provenance
 from capszoo.config import ConfigError
 from capszoo.data.smallnorb import moments
 from capszoo.data.split import Stream, generator
 from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient
+from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import wilson
 from capszoo.scoring import wrong
 
@@ -80,21 +79,16 @@ class GradientReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class Robustness:
+class Robustness(MeasuredReport):
     """All curves of some models on one data set, and all that is needed to measure them again.
 
     where:
-      data, split, fingerprint: whose images were attacked; n: how many, of `out_of`.
+      out_of: how many images there are, of which `n` were attacked.
       classes: how many there are; chance is 1 / classes.
       space: what epsilon is measured in; loss: what the attacks change; steps: how BIM went.
       paper: what the paper says; its figure has no numbers.
-      command, date, revision, backend: as in `capszoo.card.Measurement`.
     """
 
-    data: str
-    split: str
-    fingerprint: str
-    n: int
     out_of: int
     classes: int
     space: str
@@ -102,15 +96,7 @@ class Robustness:
     steps: str
     curves: tuple[Curve, ...]
     gradients: tuple[GradientReport, ...]
-    command: str
-    date: str
-    revision: str
-    backend: str
     paper: tuple[str, ...] = PAPER
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measure_robustness(
@@ -155,10 +141,6 @@ def measure_robustness(
         if progress:
             progress(min(start + BATCH, count), count)
     return Robustness(
-        data=data.section_name,
-        split="test",
-        fingerprint=data.open("test").fingerprint(),
-        n=count,
         out_of=len(grey),
         classes=data.num_classes,
         space="model input" + (", standardised" if data.preprocessing.get("standardise") else ", in [0, 1]"),
@@ -166,8 +148,7 @@ def measure_robustness(
         steps=f"{BIM_STEPS} steps of {BIM_REACH / BIM_STEPS:g} epsilon",
         curves=tally.curves(),
         gradients=tuple(_gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()),
-        command=command,
-        **provenance.stamp(),
+        **of_test_images(data, count, command),
     )
 
 

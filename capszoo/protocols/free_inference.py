@@ -1,14 +1,13 @@
 """What inference without a network finds that the network did not: in upright digits and in turned ones."""
 
 import dataclasses
-import json
 
 import numpy as np
 
-from capszoo import provenance
 from capszoo.config import ConfigError
 from capszoo.models.free_form import infer_freely
 from capszoo.protocols.linear_probe import fitted_probe, turned_digits
+from capszoo.protocols.report import MeasuredReport, of_test_images
 
 UPRIGHT, TURNED = "upright", "turned"
 # Samples whose mean is the bound: there is one in each step.
@@ -34,14 +33,14 @@ class Inference:
 
 
 @dataclasses.dataclass(frozen=True)
-class FreeInferenceReport:
+class FreeInferenceReport(MeasuredReport):
     """The network's inference beside free-form inference, by condition: "upright", "turned".
 
     where:
       network, free: an `Inference` by condition.
       max_angle: of the turned digits, in degrees; steps, learning_rate: of free inference, see `infer_freely`.
-      model, step: of the network; n, data, split: how many images, its first ones; fingerprints: by condition.
-      command, date, revision, backend: how, when, with which code and libraries it was measured.
+      turned: the fingerprint of the turned digits.
+      model, step: of the network.
     """
 
     network: dict[str, Inference]
@@ -49,20 +48,9 @@ class FreeInferenceReport:
     max_angle: float
     steps: int
     learning_rate: float
+    turned: str
     model: str
     step: int | None
-    n: int
-    data: str
-    split: str
-    fingerprints: dict[str, str]
-    command: str
-    date: str
-    revision: str
-    backend: str
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measure_free_inference(
@@ -116,14 +104,10 @@ def measure_free_inference(
         max_angle=max_angle,
         steps=steps,
         learning_rate=learning_rate,
+        turned=splits[TURNED].fingerprint(),
         model=subject.name,
         step=subject.step,
-        n=len(batch["images"]),
-        data=recipe.data.section_name,
-        split="test",
-        fingerprints={condition: split.fingerprint() for condition, split in splits.items()},
-        command=command,
-        **provenance.stamp(),
+        **of_test_images(recipe.data, len(batch["images"]), command),
     )
     return report, answers
 

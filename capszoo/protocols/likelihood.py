@@ -1,21 +1,20 @@
 """How likely held-out images are to a generative model of noisy images, beside what a Gaussian makes of them."""
 
 import dataclasses
-import json
 import math
 
 import keras
 import numpy as np
 from keras import ops
 
-from capszoo import provenance
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Stream, generator
+from capszoo.protocols.report import MeasuredReport, of_test_images
 
 
 @dataclasses.dataclass(frozen=True)
-class LikelihoodReport:
+class LikelihoodReport(MeasuredReport):
     """Log-likelihoods of the same noisy test images, in nats for each number of an image.
 
     where:
@@ -27,8 +26,7 @@ class LikelihoodReport:
       ceiling: what a model could reach that knew the images and had only the noise to guess.
       choice: by model, the mean probability of a part's most probable parent; parents: objects that are the most
         probable parent of some part, mean over images.
-      noise: standard deviation of the noise; samples: K; n, data, split, fingerprint: how many images of which split.
-      command, date, revision, backend: how, when, with which code and libraries it was measured.
+      noise: standard deviation of the noise; samples: K.
     """
 
     models: dict[str, dict[str, float]]
@@ -39,18 +37,6 @@ class LikelihoodReport:
     parents: dict[str, float]
     noise: float
     samples: int
-    n: int
-    data: str
-    split: str
-    fingerprint: str
-    command: str
-    date: str
-    revision: str
-    backend: str
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, command="", progress=None):
@@ -69,8 +55,7 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
     Source: Burda et al. 2015, equation 8. Kiefer et al. 2022 measure nothing of this kind.
     """
     data, noise = _common(subjects)
-    split = data.open("test")
-    clean, noisy = noisy_images(split, images, noise)
+    clean, noisy = noisy_images(data.open("test"), images, noise)
     count, numbers = len(clean), clean[0].size
     gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
     models, choice, parents = {}, {}, {}
@@ -101,12 +86,7 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
         parents=parents,
         noise=noise,
         samples=samples,
-        n=count,
-        data=data.section_name,
-        split="test",
-        fingerprint=split.fingerprint(),
-        command=command,
-        **provenance.stamp(),
+        **of_test_images(data, count, command),
     )
 
 

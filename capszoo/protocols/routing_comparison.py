@@ -1,11 +1,11 @@
 """Whether routing helps: test errors with and without routing, with and without decoder."""
 
 import dataclasses
-import json
 
 from capszoo.card import Measurement
 from capszoo.config import ConfigError
 from capszoo.protocols.classification import evaluate
+from capszoo.protocols.report import Report
 
 # Kiefer et al. 2022, appendix A: test errors by routing and decoder, one training each.
 APPENDIX_A = {
@@ -17,15 +17,11 @@ APPENDIX_A = {
 
 
 @dataclasses.dataclass(frozen=True)
-class RoutingComparison:
+class RoutingComparison(Report):
     """Test errors by condition, a key of `APPENDIX_A`; each a `Measurement` with the paper's value; and the models."""
 
     errors: dict[str, Measurement]
     names: dict[str, str]
-
-    def to_json(self) -> str:
-        """The comparison as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def condition_of(model) -> str:

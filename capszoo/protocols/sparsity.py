@@ -1,12 +1,11 @@
 """How many capsules stay long: after a feed-forward pass, and after iterative inference with and without a penalty."""
 
 import dataclasses
-import json
 
 import numpy as np
 
-from capszoo import provenance
 from capszoo.config import ConfigError
+from capszoo.protocols.report import MeasuredReport, of_test_images
 
 # The conditions of figure 1: C, D and E.
 FEED_FORWARD, INFERENCE, PENALISED = CONDITIONS = "feed-forward", "inference", "inference with L1"
@@ -39,15 +38,13 @@ class Sparsity:
 
 
 @dataclasses.dataclass(frozen=True)
-class SparsityReport:
+class SparsityReport(MeasuredReport):
     """The sparsity of every layer of capsules that hears all of the one below, by condition.
 
     where:
       layers: by layer, then by condition: "feed-forward", "inference", "inference with L1".
       energy: mean energy of the images after inference, by condition, without the penalty.
       model, step: of the network; clamped: whether the label was; the rest: options of `IterativeInference`.
-      n, data, split, fingerprint: how many images of which split; its first ones.
-      command, date, revision, backend: how, when, with which code and libraries it was measured.
     """
 
     layers: dict[str, dict[str, Sparsity]]
@@ -59,18 +56,6 @@ class SparsityReport:
     penalty: dict[str, float]
     steps: int
     rate: float
-    n: int
-    data: str
-    split: str
-    fingerprint: str
-    command: str
-    date: str
-    revision: str
-    backend: str
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def sparsity_of(poses, labels=None) -> Sparsity:
@@ -208,10 +193,5 @@ def measure_sparsity(
         penalty=penalty,
         steps=steps,
         rate=rate,
-        n=count,
-        data=subject.recipe.data.section_name,
-        split="test",
-        fingerprint=split.fingerprint(),
-        command=command,
-        **provenance.stamp(),
+        **of_test_images(subject.recipe.data, count, command),
     )

@@ -1,11 +1,11 @@
 """Novel viewpoints: two models that do equally well on familiar ones, compared on the others."""
 
 import dataclasses
-import json
 
 from capszoo.card import Measurement
 from capszoo.config import ConfigError
 from capszoo.protocols.classification import evaluate
+from capszoo.protocols.report import Report
 
 # Hinton et al. 2018, Table 2: test errors by factor, kind of viewpoint and model.
 TABLE_2 = {
@@ -22,7 +22,7 @@ KINDS = ("novel", "familiar")  # in the order of the table's rows
 
 
 @dataclasses.dataclass(frozen=True)
-class ViewpointComparison:
+class ViewpointComparison(Report):
     """One half of Table 2: a factor, and the errors of two models on familiar and on novel viewpoints.
 
     where:
@@ -39,10 +39,6 @@ class ViewpointComparison:
     errors: dict[str, dict[str, Measurement]]
     mismatch: float
     reduction: float | None
-
-    def to_json(self) -> str:
-        """The comparison as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def compare_viewpoints(cnn, capsules, *, command="", progress=None) -> ViewpointComparison:

@@ -1,0 +1,46 @@
+"""What reports of several measurements have in common."""
+
+import dataclasses
+import json
+
+from capszoo import provenance
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Plain values that go to a file as JSON."""
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasuredReport(Report):
+    """A report that says of which images it is, and all that is needed to measure them again.
+
+    where:
+      n, data, split, fingerprint: how many images of which split.
+      command, date, revision, backend: as in `capszoo.card.Measurement`.
+    """
+
+    n: int
+    data: str
+    split: str
+    fingerprint: str
+    command: str
+    date: str
+    revision: str
+    backend: str
+
+
+def of_test_images(data, n, command):
+    """The fields of a `MeasuredReport` of `n` test images of the data set `data`, measured now by `command`."""
+    return {
+        "n": n,
+        "data": data.section_name,
+        "split": "test",
+        "fingerprint": data.open("test").fingerprint(),
+        "command": command,
+        **provenance.stamp(),
+    }
