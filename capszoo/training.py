@@ -165,11 +165,12 @@ class _Run:
         if self.checkpoint.exists():
             self._restore()
         else:
+            fresh = [weight.path for weight in self.model.weights]
             if config.start_from:
                 fresh = start_weights(self.model, config.start_from)
                 LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
-                if hasattr(recipe.model, "begin"):
-                    recipe.model.begin(self.model, recipe.data.open("train"), fresh)
+            if self.objective.begin:
+                self.objective.begin(recipe.data.open("train"), fresh)
             first = self.batches.batch_at(0)["images"]
             health = check_health(recipe, self.model, first, fresh=not config.start_from)
             LOGGER.info("activations at the start: %s", health)
@@ -224,7 +225,7 @@ class _Run:
             f"model/{v.path}" if v.path in weights else f"random/{i}"
             for i, v in enumerate(self.model.variables)
         ]
-        # Noise that only training has: of the bound's samples, of dreams.
+        # What only training has: noise of the bound's samples, the network that dreams.
         known = {id(variable) for variable in self.model.variables}
         training = [v for v in self.objective.model.variables if id(v) not in known]
         names += [f"training/{i}" for i in range(len(training))]

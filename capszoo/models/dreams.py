@@ -1,71 +1,137 @@
 """Dreams: pictures of turned capsules, which the generative model draws and the inference network has to understand.
 
-The network that infers has seen upright digits only. The generative model knows no upright: where an object is turned
-its parts are turned with it (equation 5 of Smith et al. 2020). So what was inferred of an image is turned, drawn, and
-has to be inferred again, as in the sleep phase of Hinton et al. 1995; no turned image is ever looked at.
+A network that has seen upright digits only infers others badly. But the generative model knows no upright: where an
+object is turned its parts are turned with it (equation 5 of Smith et al. 2020). So the capsules that a trained network
+inferred of an image are turned and drawn, and the network learns to infer them again from the drawing, as in the sleep
+phase of Hinton et al. 1995. No turned image is ever looked at.
 """
 
-import dataclasses
 import math
 
 import keras
 import numpy as np
 from keras import ops
 
+from capszoo.config import ConfigError
 from capszoo.layers.generative import compose, identity
 from capszoo.models.bound import SummedOutput
+from capszoo.models.objective import Objective
 
-# Deviations that what is inferred of a dream may have from what was dreamt.
+# Deviations that what is inferred may have from what was dreamt.
 PART_DEVIATION, OBJECT_DEVIATION, LOGIT_DEVIATION = 1.0, 0.3, 0.5
 
 
+def dreams_objective(model, dreamer, max_angle):
+    """`CapsuleSurprise` of dreams, and of the images themselves, as an `Objective`. Labels are not looked at.
+
+    where:
+      model: the inference model of a `ProbabilisticCapsNet`, which learns; its generative layers do not.
+      dreamer: another one of the same architecture, which gets the weights that `model` begins with and keeps them. If
+        it learnt too, both would soon agree on one object for every image.
+      max_angle: dreams are turned by up to so many degrees either way.
+
+    A run begins with a `ConfigError` unless all weights have been learnt before.
+    """
+    images = keras.Input(model.input_shape[1:], name="images")
+    awake, dream, turned = Dreams(dreamer, max_angle, name="dreams")(images)
+    inference = middle_of(model, name="inference")
+    outputs = {
+        "awake": CapsuleSurprise(name="awake_surprise")(awake, inference(images)),
+        "dreams": CapsuleSurprise(name="dream_surprise")(turned, inference(dream)),
+    }
+
+    def arrange(batch):
+        nothing = np.zeros((len(batch["images"]), 4), "float32")
+        return {"images": batch["images"]}, dict.fromkeys(outputs, nothing)
+
+    def begin(split, fresh):
+        if fresh:
+            raise ConfigError(
+                "dreams are learnt by a network that has learnt the bound: give its weights as train.start_from. "
+                f"Random: {', '.join(fresh)}"
+            )
+        dreamer.set_weights(model.get_weights())
+
+    training = keras.Model({"images": images}, outputs)
+    losses = {name: SummedOutput() for name in outputs}
+    return Objective(training, losses, {}, arrange, begin)
+
+
+def middle_of(model, name):
+    """The middle of q: `images` -> `(part_poses, part_logits, object_poses, object_logits)`, as a model."""
+    capsules = [model.get_layer(layer) for layer in ("part_capsules", "object_capsules")]
+    return keras.Model(
+        model.input, [variable for layer in capsules for variable in layer.input[:2]], name=name
+    )
+
+
 @keras.saving.register_keras_serializable(package="capszoo")
-class TurnedCapsules(keras.layers.Layer):
-    """Capsules as they would be if the whole picture were turned about its middle.
+class Dreams(keras.layers.Layer):
+    """What a network infers of images, and pictures of it turned about their middle.
 
         A_j -> R A_j,  I + A_i -> R (I + A_i)
 
     where:
-      A_j: parts, `part_poses[B, N, 2, 3]`, affine maps; A_i: objects, `object_poses[B, O, 2, 3]`, less the identity.
+      dreamer: an inference model of a `ProbabilisticCapsNet`. It never learns.
+      A_j: parts `[B, N, 2, 3]`, affine maps; A_i: objects `[B, O, 2, 3]`, less the identity.
       R: of each image a rotation by its own angle, uniform in +-`max_angle` degrees; outside training none.
 
-    Returns the pair of both.
+    Returns `(awake, dream, turned)`: the `middle_of` q for `images[B, H, W, C]`, what is drawn of its parts when they
+    are turned `[B, H, W, C]`, and the middle with turned poses.
     """
 
-    def __init__(self, max_angle=180.0, **kwargs):
+    def __init__(self, dreamer, max_angle=180.0, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        self.max_angle = max_angle
+        self.dreamer, self.max_angle = dreamer, max_angle
+        self.dreamer.trainable = False
+        self.middle = middle_of(dreamer, name="middle")
         self.seed_generator = keras.random.SeedGenerator()
 
-    def call(self, part_poses, object_poses, training=False):
-        if not training:
-            return part_poses, object_poses
-        limit = math.radians(self.max_angle)
-        angles = keras.random.uniform((ops.shape(part_poses)[0], 1), -limit, limit, seed=self.seed_generator)
-        cosine, sine, zero = ops.cos(angles), ops.sin(angles), ops.zeros_like(angles)
-        # [B, 1, 2, 3] beside [B, N, 2, 3]
-        rows = (cosine, -sine, zero), (sine, cosine, zero)
-        turn = ops.stack([ops.stack(row, axis=-1) for row in rows], axis=-2)
-        return compose(turn, part_poses), compose(turn, object_poses + identity()) - identity()
+    def call(self, images, training=False):
+        part_poses, part_logits, object_poses, object_logits = awake = self.middle(images, training=False)
+        turned_parts, turned_objects = part_poses, object_poses
+        if training:
+            turn = self._turns(ops.shape(images)[0])
+            turned_parts = compose(turn, part_poses)
+            turned_objects = compose(turn, object_poses + identity()) - identity()
+        dream = self.dreamer.get_layer("renderer")(turned_parts, ops.sigmoid(part_logits))
+        return awake, dream, [turned_parts, part_logits, turned_objects, object_logits]
 
-    def compute_output_shape(self, part_poses_shape, object_poses_shape):
-        return (part_poses_shape, object_poses_shape)
+    def _turns(self, count):
+        """Rotations `[count, 1, 2, 3]`."""
+        limit = math.radians(self.max_angle)
+        angles = keras.random.uniform((count, 1), -limit, limit, seed=self.seed_generator)
+        cosine, sine, zero = ops.cos(angles), ops.sin(angles), ops.zeros_like(angles)
+        rows = (cosine, -sine, zero), (sine, cosine, zero)
+        return ops.stack([ops.stack(row, axis=-1) for row in rows], axis=-2)
+
+    def compute_output_shape(self, images_shape):
+        middle = [(images_shape[0], *shape[1:]) for shape in self.middle.output_shape]
+        return middle, images_shape, middle
 
     def get_config(self):
-        return {**super().get_config(), "max_angle": self.max_angle}
+        return {
+            **super().get_config(),
+            "dreamer": keras.saving.serialize_keras_object(self.dreamer),
+            "max_angle": self.max_angle,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("dreamer")), **config)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class DreamSurprise(keras.layers.Layer):
-    """How far what is inferred of a dream is from what was dreamt: `[B, 4]`, in nats but for constants.
+class CapsuleSurprise(keras.layers.Layer):
+    """How far the capsules that are inferred are from those that should be: `[B, 4]`, in nats but for constants.
 
-        sum_j t_j |A'_j - A_j|^2 / (2 d_A^2),   sum_j H(t_j, t'_j)             # parts
-        sum_i t_i |A'_i - A_i|^2 / (2 d_O^2),   sum_i (l'_i - l_i)^2 / (2 d_l^2)      # objects
+        sum_j t_j |A'_j - A_j|^2 / (2 d_A^2),   sum_j H(t_j, t'_j)                        # parts
+        sum_i t_i |A'_i - A_i|^2 / (2 d_O^2),   sum_i (l'_i - l_i)^2 / (2 d_l^2)          # objects
 
     where:
-      A, t, l: poses, presences and their logits that were dreamt, `(part_poses[B, N, 2, 3], part_logits[B, N],
-        object_poses[B, O, 2, 3], object_logits[B, O])`; no gradient passes to them. Primed: those that were inferred.
+      A, t, l: poses, presences and their logits as they should be, `(part_poses[B, N, 2, 3], part_logits[B, N],
+        object_poses[B, O, 2, 3], object_logits[B, O])`; no gradient passes to them. Primed: what is inferred.
       H(t, t'): cross-entropy of two Bernoulli variables.
       d_A, d_O, d_l: 1, 0.3 and 0.5.
     """
@@ -74,10 +140,10 @@ class DreamSurprise(keras.layers.Layer):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
 
-    def call(self, dreamt, inferred):
-        dreamt = [ops.stop_gradient(variable) for variable in dreamt]
-        errors = [ops.square(found - told) for found, told in zip(inferred, dreamt, strict=True)]
-        parts, objects = ops.sigmoid(dreamt[1]), ops.sigmoid(dreamt[3])
+    def call(self, wanted, inferred):
+        wanted = [ops.stop_gradient(variable) for variable in wanted]
+        errors = [ops.square(found - told) for found, told in zip(inferred, wanted, strict=True)]
+        parts, objects = ops.sigmoid(wanted[1]), ops.sigmoid(wanted[3])
         terms = (
             parts * ops.sum(errors[0], axis=(-2, -1)) / (2 * PART_DEVIATION**2),
             ops.binary_crossentropy(parts, inferred[1], from_logits=True),
@@ -86,37 +152,5 @@ class DreamSurprise(keras.layers.Layer):
         )
         return ops.stack([ops.sum(term, axis=-1) for term in terms], axis=-1)
 
-    def compute_output_shape(self, dreamt_shape, inferred_shape):
-        return (dreamt_shape[0][0], 4)
-
-
-def with_dreams(objective, model, weight, max_angle):
-    """The objective of a `ProbabilisticCapsNet`, and that dreams be understood: `DreamSurprise`, times `weight`.
-
-    where:
-      objective, model: of `bound_objective`, and its inference model.
-      max_angle: dreams are turned by up to so many degrees either way.
-
-    Only the inference network learns by it. Dreams have the middle of q, not a sample.
-    """
-    capsules = [model.get_layer(name) for name in ("part_capsules", "object_capsules")]
-    middles = [variable for layer in capsules for variable in layer.input[:2]]
-    inference = keras.Model(model.input, middles, name="inference")
-    part_poses, part_logits, object_poses, object_logits = middles
-    turned = TurnedCapsules(max_angle, name="turned")(part_poses, object_poses)
-    presence = keras.layers.Activation("sigmoid", dtype="float32", name="dreamt_presence")(part_logits)
-    dream = ops.stop_gradient(model.get_layer("renderer")(turned[0], presence))
-    dreamt = [turned[0], part_logits, turned[1], object_logits]
-    surprise = weight * DreamSurprise(name="dream_surprise")(dreamt, inference(dream))
-
-    def arrange(batch):
-        inputs, targets = objective.arrange(batch)
-        return inputs, {**targets, "dreams": np.zeros((len(batch["images"]), 4), "float32")}
-
-    outputs = {**objective.model.output, "dreams": surprise}
-    return dataclasses.replace(
-        objective,
-        model=keras.Model({"images": model.input}, outputs),
-        losses={**objective.losses, "dreams": SummedOutput()},
-        arrange=arrange,
-    )
+    def compute_output_shape(self, wanted_shape, inferred_shape):
+        return (wanted_shape[0][0], 4)

@@ -18,12 +18,15 @@ class Objective:
       arrange: turns a batch of a data set (`images`, `labels`, ...) into `(inputs, targets)` of `model`. In training
         the batch may carry `progress`, the share of the steps that lie behind, in [0, 1]: losses that change with
         the training take it from there, so that a resumed run needs no state of theirs.
+      begin: `begin(split, fresh)` before the first step of a run, with its training images and the paths of the
+        inference model's weights that are still random; None where there is nothing to do.
     """
 
     model: keras.Model
     losses: dict[str, keras.losses.Loss]
     metrics: dict[str, list]
     arrange: Callable[[dict], tuple[dict, dict]]
+    begin: Callable | None = None
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

@@ -19,7 +19,7 @@ from capszoo.layers import (
 from capszoo.layers.generative import ScatteredCapsules
 from capszoo.models.bound import bound_objective
 from capszoo.models.clusters import objects_from_clusters
-from capszoo.models.dreams import with_dreams
+from capszoo.models.dreams import dreams_objective
 
 # Of the two rows of an affine map.
 POSE = (2, 3)
@@ -57,8 +57,10 @@ class ProbabilisticCapsNet:
         least_deviation: of the poses of parts in an object.
       temperature: of all relaxed presences.
       pixel_deviation: sigma of equation 7.
-      dreams: weight of turned dreams beside the bound, in which the inference network has to recognise what it has
-        inferred; dream_angle: how far they are turned, in degrees. See `capszoo.models.dreams`; the paper has none.
+      learns: "bound", everything, from the images; or "dreams", which the paper has not: the inference network alone,
+        from what the generative model draws of turned objects, once it has learnt the bound (`train.start_from`). See
+        `capszoo.models.dreams`.
+      dream_angle: how far dreams are turned at most, in degrees.
 
     Parameters for 28x28x1: 8,400 of the generative model, 666,711 of the inference network.
     Source: Smith et al. 2020, sections 2 and 4, appendix B; no code was published.
@@ -83,7 +85,7 @@ class ProbabilisticCapsNet:
     least_deviation: float = 0.1
     temperature: float = 1.0
     pixel_deviation: float = 0.2
-    dreams: float = 0.0
+    learns: typing.Literal["bound", "dreams"] = "bound"
     dream_angle: float = 180.0
 
     paper: typing.ClassVar[str] = "Smith et al. 2020"
@@ -99,9 +101,8 @@ class ProbabilisticCapsNet:
         for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
-        for name in ("dreams", "dream_angle"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative. Received: {getattr(self, name)}")
+        if not 0 <= self.dream_angle <= 180:
+            raise ValueError(f"dream_angle must be from 0 to 180. Received: {self.dream_angle}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
         # What layers refuse, a recipe should not have to be built to hear.
@@ -209,19 +210,21 @@ class ProbabilisticCapsNet:
             name=name,
         )(hidden)
 
-    def begin(self, model, split, fresh):
-        """Where a run starts from parts that were learnt with other objects, objects begin as clusters of images.
-
-        where:
-          split: training images; fresh: paths of the weights that are still random. See `objects_from_clusters`.
-        """
-        if model.get_layer("selection").offsets.path in fresh:
-            objects_from_clusters(model, split)
-
     def objective(self, model, labels_per_image=1):
-        """Minus the evidence lower bound, of one sample of each image, and dreams. Labels are not looked at."""
+        """Minus the evidence lower bound, of one sample of each image; or `dreams_objective`. No label is looked at.
+
+        Where a run starts from parts that were learnt with other objects, objects begin as clusters of images.
+        """
+        if self.learns == "dreams":
+            return dreams_objective(model, self.build(model.input_shape[1:]), self.dream_angle)
+
+        def begin(split, fresh):
+            others = {weight.path for weight in model.weights} - set(fresh)
+            if others and model.get_layer("selection").offsets.path in fresh:
+                objects_from_clusters(model, split)
+
         objective = bound_objective(model, self.divergence(model), self.pixel_deviation)
-        return with_dreams(objective, model, self.dreams, self.dream_angle) if self.dreams else objective
+        return dataclasses.replace(objective, begin=begin)
 
     def divergence(self, model):
         """The tensor `[B, objects + parts]` of `model`'s graph: what each capsule of its sample costs."""

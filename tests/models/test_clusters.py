@@ -146,5 +146,5 @@ def test_objects_that_were_there_already_stay_as_they_are():
     net = ProbabilisticCapsNet(**TINY)
     model = net.build((10, 12, 1))
     before = np.array(model.get_layer("selection").offsets)
-    net.begin(model, Split(), fresh=["selection/affinities"])
+    net.objective(model).begin(Split(), ["selection/affinities"])
     np.testing.assert_array_equal(model.get_layer("selection").offsets, before)

@@ -7,56 +7,76 @@ from oracles import probabilistic_capsules as oracle
 from support import fill
 from tiny import PROBABILISTIC as TINY
 
+from capszoo.config import ConfigError
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.dreams import DreamSurprise, TurnedCapsules
+from capszoo.models.dreams import CapsuleSurprise, Dreams
+from capszoo.recipes import parse_recipe
+from capszoo.training import train
+from capszoo.weight_files import read_arrays, save_weights
 
-NET = ProbabilisticCapsNet(**TINY, dreams=1.0)
-RNG = np.random.default_rng(0)
-IMAGES = RNG.random((6, 12, 12, 1), dtype="float32")
-PARTS = RNG.normal(oracle.IDENTITY, 0.5, (5, 4, 2, 3)).astype("float32")
-OBJECTS = RNG.normal(0, 0.5, (5, 3, 2, 3)).astype("float32")
+NET = ProbabilisticCapsNet(**TINY, learns="dreams")
+IMAGES = np.random.default_rng(0).random((6, 12, 12, 1), dtype="float32")
 
 
-@pytest.fixture
-def model():
-    keras.utils.set_random_seed(0)
+def network(seed=0):
+    keras.utils.set_random_seed(seed)
     model = NET.build((12, 12, 1))
     fill(model, scale=0.2)
     return model
 
 
+@pytest.fixture
+def model():
+    return network()
+
+
 @pytest.mark.parametrize("max_angle", [30.0, 180.0])
-def test_all_capsules_of_an_image_are_turned_by_one_angle(max_angle):
-    keras.utils.set_random_seed(0)
-    parts, objects = map(np.asarray, TurnedCapsules(max_angle)(PARTS, OBJECTS, training=True))
+def test_all_capsules_of_an_image_are_turned_by_one_angle(model, max_angle):
+    awake, _, turned = Dreams(model, max_angle)(IMAGES, training=True)
+    (parts, _, objects, _), (turned_parts, _, turned_objects, _) = (
+        [np.asarray(variable, "float64") for variable in middle] for middle in (awake, turned)
+    )
     angles = []
-    for image in range(len(PARTS)):
-        turn = oracle.square(parts[image, 0]) @ np.linalg.inv(oracle.square(PARTS[image, 0]))
+    for image in range(len(IMAGES)):
+        first = oracle.square(parts[image, 0])
+        turn = oracle.square(turned_parts[image, 0]) @ np.linalg.inv(first)
         np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-4)
         assert np.linalg.det(turn) == pytest.approx(1, abs=1e-4)
         angles.append(np.degrees(np.arctan2(turn[1, 0], turn[0, 0])))
-        for part, turned in zip(PARTS[image], parts[image], strict=True):
-            np.testing.assert_allclose(oracle.square(turned), turn @ oracle.square(part), atol=1e-4)
-        for pose, turned in zip(OBJECTS[image], objects[image], strict=True):
+        for part, found in zip(parts[image], turned_parts[image], strict=True):
+            np.testing.assert_allclose(oracle.square(found), turn @ oracle.square(part), atol=1e-4)
+        for pose, found in zip(objects[image], turned_objects[image], strict=True):
             expected = turn[:2] @ oracle.square(pose + oracle.IDENTITY)
-            np.testing.assert_allclose(turned + oracle.IDENTITY, expected, atol=1e-4)
+            np.testing.assert_allclose(found + oracle.IDENTITY, expected, atol=1e-4)
     assert np.ptp(angles) > max_angle / 4
-    assert np.abs(angles).max() <= max_angle
+    assert np.abs(angles).max() <= max_angle + 1e-3
 
 
-def test_outside_training_nothing_is_turned():
-    for turned, still in zip(TurnedCapsules()(PARTS, OBJECTS), (PARTS, OBJECTS), strict=True):
-        np.testing.assert_array_equal(turned, still)
+def test_presences_are_not_changed_by_turning(model):
+    awake, _, turned = Dreams(model)(IMAGES, training=True)
+    for place in (1, 3):
+        np.testing.assert_array_equal(awake[place], turned[place])
 
 
-def test_turned_parts_are_drawn_as_a_turned_picture(model, monkeypatch):
+def test_what_is_awake_is_the_networks_answer_without_noise(model):
+    (parts, _, objects, logits), _, _ = Dreams(model)(IMAGES, training=True)
+    expected = model(IMAGES)
+    for found, name in ((parts, "part_poses"), (objects, "poses"), (logits, "logits")):
+        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_outside_training_the_dream_is_the_reconstruction(model):
+    _, dream, _ = Dreams(model)(IMAGES)
+    np.testing.assert_allclose(dream, model(IMAGES)["reconstruction"], atol=1e-6)
+
+
+def test_turned_capsules_are_drawn_as_a_turned_picture(model, monkeypatch):
+    still = Dreams(model)(IMAGES)[1]
     monkeypatch.setattr(keras.random, "uniform", lambda shape, *_, **__: np.full(shape, np.pi / 2, "float32"))
-    turned, _ = TurnedCapsules()(PARTS, OBJECTS, training=True)
-    renderer, presence = model.get_layer("renderer"), np.ones(PARTS.shape[:2], "float32")
-    upright, dream = (np.asarray(renderer(parts, presence)) for parts in (PARTS, turned))
-    assert upright.std() > 0.01
-    turns = [np.abs(dream - np.rot90(upright, k, axes=(1, 2))).max() for k in (1, -1)]
-    assert min(turns) < 1e-4 < max(turns)
+    dream = np.asarray(Dreams(model)(IMAGES, training=True)[1])
+    assert np.std(still) > 0.01
+    differences = [np.abs(dream - np.rot90(still, k, axes=(1, 2))).max() for k in (1, -1)]
+    assert min(differences) < 1e-4 < max(differences)
 
 
 def variables(seed):
@@ -66,10 +86,10 @@ def variables(seed):
 
 
 def test_the_surprise_is_its_equation():
-    dreamt, inferred = variables(1), variables(2)
-    surprise = np.asarray(DreamSurprise()(dreamt, inferred))
+    wanted, inferred = variables(1), variables(2)
+    surprise = np.asarray(CapsuleSurprise()(wanted, inferred))
     for image, terms in enumerate(surprise):
-        poses, logits, objects, object_logits = (variable[image].astype("float64") for variable in dreamt)
+        poses, logits, objects, object_logits = (variable[image].astype("float64") for variable in wanted)
         found = [variable[image].astype("float64") for variable in inferred]
         presences, found_presences = oracle.sigmoid(logits), oracle.sigmoid(found[1])
         expected = [0.0] * 4
@@ -84,47 +104,76 @@ def test_the_surprise_is_its_equation():
         np.testing.assert_allclose(terms, expected, rtol=1e-4)
 
 
-def test_a_dream_that_is_recognised_costs_only_the_entropy_of_its_parts():
-    dreamt = variables(1)
-    presence = oracle.sigmoid(dreamt[1].astype("float64"))
-    entropy = -(presence * np.log(presence) + (1 - presence) * np.log(1 - presence)).sum(axis=-1)
-    expected = np.stack([0 * entropy, entropy, 0 * entropy, 0 * entropy], axis=-1)
-    np.testing.assert_allclose(DreamSurprise()(dreamt, dreamt), expected, rtol=1e-4)
-
-
-def test_only_the_inference_network_learns_by_dreams(model):
-    import tensorflow as tf
-
+def test_only_the_inference_network_learns(model):
     objective = NET.objective(model)
-    with tf.GradientTape() as tape:
-        dreams = objective.model({"images": IMAGES}, training=True)["dreams"]
-        surprise = tf.reduce_sum(dreams)
-    assert dreams.shape == (len(IMAGES), 4)
-    gradients = tape.gradient(surprise, model.trainable_variables)
-    learning = {
-        v.path.partition("/")[0]
-        for v, gradient in zip(model.trainable_variables, gradients, strict=True)
-        if gradient is not None and np.any(gradient)
-    }
-    assert not learning & {"renderer", "selection"}
-    assert {"conv1", "part_parameters", "embedding", "object_poses", "object_logits"} <= learning
+    layers = {weight.path.partition("/")[0] for weight in objective.model.trainable_weights}
+    assert not layers & {"renderer", "selection"}
+    assert {"conv1", "part_parameters", "embedding", "object_poses", "object_logits"} <= layers
+    own = {id(weight) for weight in model.weights}
+    assert {id(weight) for weight in objective.model.trainable_weights} <= own
 
 
-def test_dreams_are_learnt_to_be_recognised(model):
+def test_what_was_inferred_awake_is_learnt_to_be_recognised_turned():
+    model = network()
     objective = NET.objective(model)
+    objective.begin(None, [])
+    before = model(IMAGES)
     objective.model.compile(keras.optimizers.Adam(3e-3), loss=objective.losses)
     inputs, targets = objective.arrange({"images": IMAGES})
-    surprises = [
-        objective.model.train_on_batch(inputs, targets, return_dict=True)["dreams_loss"] for _ in range(60)
-    ]
-    assert np.mean(surprises[-10:]) < 0.7 * np.mean(surprises[:10])
+    losses = [objective.model.train_on_batch(inputs, targets, return_dict=True) for _ in range(80)]
+    dreams = [logs["dreams_loss"] for logs in losses]
+    assert np.mean(dreams[-10:]) < 0.8 * np.mean(dreams[:10])
+    # The dreamer is as it was, though the model has changed.
+    dreamer = objective.model.get_layer("dreams").dreamer
+    np.testing.assert_allclose(dreamer(IMAGES)["logits"], before["logits"], rtol=1e-5)
+    assert np.abs(model(IMAGES)["logits"] - before["logits"]).max() > 1e-3
 
 
-def test_without_a_weight_there_are_no_dreams(model):
-    assert "dreams" not in ProbabilisticCapsNet(**TINY).objective(model).losses
+def test_a_network_that_has_learnt_nothing_has_no_dreams(model):
+    fresh = ["conv1/kernel"]
+    with pytest.raises(ConfigError, match=r"give its weights as train.start_from. Random: conv1/kernel"):
+        NET.objective(model).begin(None, fresh)
 
 
-@pytest.mark.parametrize("option", ["dreams", "dream_angle"])
-def test_negative_options_are_refused(option):
-    with pytest.raises(ValueError, match=f"{option} must not be negative. Received: -1"):
-        ProbabilisticCapsNet(**{**TINY, option: -1.0})
+@pytest.mark.parametrize("angle", [-1.0, 181.0])
+def test_angles_out_of_range_are_refused(angle):
+    with pytest.raises(ValueError, match=f"dream_angle must be from 0 to 180. Received: {angle}"):
+        ProbabilisticCapsNet(**TINY, dream_angle=angle)
+
+
+@pytest.mark.usefixtures("data")
+def test_a_killed_run_goes_on_with_the_network_that_it_began_with(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    class Reporter:
+        steps = 0
+
+        def begin(self, *_): ...
+
+        def epoch(self, _): ...
+
+        def step(self, _):
+            self.steps += 1
+            if self.steps == 6:
+                raise Killed
+
+    start = tmp_path / "start.safetensors"
+    save_weights(NET.build((28, 28, 1)), start)
+    mapping = {
+        "model": {"name": "probabilistic", **TINY, "learns": "dreams"},
+        "data": {"name": "mnist", "validation": 50},
+        "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "start_from": str(start)},
+    }
+    recipe = parse_recipe("tiny", mapping)
+    train(recipe, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "killed", Reporter())
+    start.unlink()
+    train(recipe, tmp_path / "killed")
+    arrays, expected = (
+        read_arrays(tmp_path / name / "checkpoint.safetensors")[0] for name in ("killed", "whole")
+    )
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)

@@ -203,7 +203,6 @@ def mapping_of(model):
     "mapping",
     [
         {"name": "probabilistic", **TINY},
-        {"name": "probabilistic", **TINY, "dreams": 0.1},
         {"name": "vae", "latents": 3, "hidden": 8},
         # Its noise is in the objective alone.
         {"name": "attention", "objects": 2, "object_dim": 3, "channels": 2, "hidden": 4},
