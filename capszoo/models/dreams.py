@@ -17,8 +17,10 @@ from capszoo.layers.generative import compose, identity
 from capszoo.models.bound import SummedOutput
 from capszoo.models.objective import Objective
 
-# Deviations that what is inferred may have from what was dreamt.
-PART_DEVIATION, OBJECT_DEVIATION, LOGIT_DEVIATION = 1.0, 0.3, 0.5
+# Deviations that what is inferred may have from what should be. Awake, an image is drawn again from its parts, which
+# takes exact ones; in a dream a part is worth what it says of the objects.
+AWAKE_DEVIATION, DREAM_DEVIATION = 0.2, 1.0
+OBJECT_DEVIATION, LOGIT_DEVIATION = 0.3, 0.5
 
 
 def dreams_objective(model, dreamer, max_angle):
@@ -36,8 +38,8 @@ def dreams_objective(model, dreamer, max_angle):
     awake, dream, turned = Dreams(dreamer, max_angle, name="dreams")(images)
     inference = middle_of(model, name="inference")
     outputs = {
-        "awake": CapsuleSurprise(name="awake_surprise")(awake, inference(images)),
-        "dreams": CapsuleSurprise(name="dream_surprise")(turned, inference(dream)),
+        "awake": CapsuleSurprise(AWAKE_DEVIATION, name="awake_surprise")(awake, inference(images)),
+        "dreams": CapsuleSurprise(DREAM_DEVIATION, name="dream_surprise")(turned, inference(dream)),
     }
 
     def arrange(batch):
@@ -133,19 +135,20 @@ class CapsuleSurprise(keras.layers.Layer):
       A, t, l: poses, presences and their logits as they should be, `(part_poses[B, N, 2, 3], part_logits[B, N],
         object_poses[B, O, 2, 3], object_logits[B, O])`; no gradient passes to them. Primed: what is inferred.
       H(t, t'): cross-entropy of two Bernoulli variables.
-      d_A, d_O, d_l: 1, 0.3 and 0.5.
+      d_A: `part_deviation`; d_O, d_l: 0.3 and 0.5.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, part_deviation, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        self.part_deviation = part_deviation
 
     def call(self, wanted, inferred):
         wanted = [ops.stop_gradient(variable) for variable in wanted]
         errors = [ops.square(found - told) for found, told in zip(inferred, wanted, strict=True)]
         parts, objects = ops.sigmoid(wanted[1]), ops.sigmoid(wanted[3])
         terms = (
-            parts * ops.sum(errors[0], axis=(-2, -1)) / (2 * PART_DEVIATION**2),
+            parts * ops.sum(errors[0], axis=(-2, -1)) / (2 * self.part_deviation**2),
             ops.binary_crossentropy(parts, inferred[1], from_logits=True),
             objects * ops.sum(errors[2], axis=(-2, -1)) / (2 * OBJECT_DEVIATION**2),
             errors[3] / (2 * LOGIT_DEVIATION**2),
@@ -154,3 +157,6 @@ class CapsuleSurprise(keras.layers.Layer):
 
     def compute_output_shape(self, wanted_shape, inferred_shape):
         return (wanted_shape[0][0], 4)
+
+    def get_config(self):
+        return {**super().get_config(), "part_deviation": self.part_deviation}

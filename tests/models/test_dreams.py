@@ -87,14 +87,14 @@ def variables(seed):
 
 def test_the_surprise_is_its_equation():
     wanted, inferred = variables(1), variables(2)
-    surprise = np.asarray(CapsuleSurprise()(wanted, inferred))
+    surprise = np.asarray(CapsuleSurprise(0.2)(wanted, inferred))
     for image, terms in enumerate(surprise):
         poses, logits, objects, object_logits = (variable[image].astype("float64") for variable in wanted)
         found = [variable[image].astype("float64") for variable in inferred]
         presences, found_presences = oracle.sigmoid(logits), oracle.sigmoid(found[1])
         expected = [0.0] * 4
         for part in range(4):
-            expected[0] += presences[part] * np.sum((found[0][part] - poses[part]) ** 2) / 2
+            expected[0] += presences[part] * np.sum((found[0][part] - poses[part]) ** 2) / (2 * 0.2**2)
             expected[1] -= presences[part] * np.log(found_presences[part])
             expected[1] -= (1 - presences[part]) * np.log(1 - found_presences[part])
         for number in range(3):
