@@ -73,6 +73,25 @@ def test_the_table_of_learned_routing_in_the_readme_is_that_of_the_cards(name):
     assert f" {value:.2f} % ({low:.2f} to {high:.2f}) " in row
 
 
+@pytest.mark.parametrize(
+    ("name", "prefix", "first"),
+    [
+        ("probabilistic_mnist", "presence_", "| `probabilistic_mnist`, presences |"),
+        ("probabilistic_mnist", "", "| `probabilistic_mnist`, presences and poses |"),
+        ("vae_mnist", "", "| `vae_mnist`, code |"),
+    ],
+)
+def test_the_table_of_linear_classifiers_in_the_readme_is_that_of_the_cards(name, prefix, first):
+    metrics = {metric.protocol: metric for metric in capszoo.get_preset(name).card.metrics}
+    protocols = [f"{prefix}probe{turned}" for turned in ("", *(f"_rotated_{k}" for k in (45, 90, 135, 180)))]
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, row in enumerate(rows) if row.startswith(first)]
+    ours = " | ".join(f"{100 * (1 - metrics[protocol].value):.1f}" for protocol in protocols)
+    papers = " | ".join(f"{100 * (1 - metrics[protocol].paper):.0f}" for protocol in protocols)
+    assert rows[number] == f"{first} {ours} |"
+    assert rows[number + 1] == f"| the paper's | {papers} |"
+
+
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
 def test_drawn_digits_are_read(name):
     if not recipes.read_recipe(name).model.head:
