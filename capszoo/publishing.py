@@ -12,13 +12,14 @@ import keras
 import numpy as np
 
 from capszoo import leaderboard, provenance
-from capszoo.card import Card, WeightFile
+from capszoo.card import Card, WeightFile, read_card
+from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
 from capszoo.integrity import sha256_of
-from capszoo.presets import CHECK, WEIGHTS, weights_folder, write_card
+from capszoo.presets import CARD, CHECK, WEIGHTS, weights_folder, write_card
 from capszoo.protocols import evaluate
-from capszoo.training import load_best, read_log
+from capszoo.training import changes, load_best, read_log
 from capszoo.weight_files import load_weights, save_weights, write_arrays
 
 LICENCE = "Apache-2.0"
@@ -35,9 +36,13 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
     An earlier folder of the preset is replaced, in one rename, once everything is measured.
-    A protocol whose data are missing is reported and left out of the card.
-    Errors: `DataNotFound` where the data of all protocols are missing; `WeightsError` for a run without usable weights.
+    A protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
+    Errors: `ConfigError` for a run of another recipe; `DataNotFound` where the data of all protocols are missing, or of
+    one that was measured before; `WeightsError` for a run without usable weights.
     """
+    changed = changes(run, recipe)
+    if changed:
+        raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
     report = reporter or (lambda text: None)
     target = Path(target or weights_folder())
     target.mkdir(parents=True, exist_ok=True)
@@ -48,7 +53,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
         save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
         load_weights(model, folder / WEIGHTS)
         _write_check(model, folder / CHECK)
-        metrics = _measure(model, recipe, report)
+        metrics = _measure(model, recipe, _measured(target / recipe.name), report)
         card = _card(recipe, model, run, best, metrics, folder, dtype)
         if search:
             card = dataclasses.replace(card, search=leaderboard.read(Path(search)))
@@ -59,13 +64,21 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
     return card
 
 
-def _measure(model, recipe, report):
+def _measured(folder):
+    """The protocols of the preset's earlier card."""
+    card = folder / CARD
+    return {metric.protocol for metric in read_card(card).metrics} if card.exists() else set()
+
+
+def _measure(model, recipe, before, report):
     metrics, missing = [], None
     for protocol in recipe.card.protocols:
         command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
         try:
             metrics.append(evaluate(model, recipe, protocol, command=command))
         except DataNotFound as error:
+            if protocol in before:
+                raise
             missing = error
             report(f"{protocol} is not measured: {error}")
         else:

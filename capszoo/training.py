@@ -186,16 +186,10 @@ class _Run:
         mapping = self.recipe.to_mapping()
         if path.exists() and self.checkpoint.exists():
             # Parsed, since options that are newer than the run had their defaults in it.
-            before = _read_recipe(self.directory).to_mapping()
-            if before != mapping:
-                changed = [
-                    f"{part}.{key}: {before.get(part, {}).get(key)!r} -> {value!r}"
-                    for part, values in mapping.items()
-                    for key, value in values.items()
-                    if before.get(part, {}).get(key) != value
-                ]
+            changed = changes(self.directory, self.recipe)
+            if changed:
                 raise ConfigError(
-                    f"{self.directory} holds a run of another recipe ({'; '.join(changed)}). "
+                    f"{self.directory} holds a run of another recipe ({changed}). "
                     "Give another folder with --out, or delete that one."
                 )
         else:
@@ -241,8 +235,9 @@ class _Run:
     def _restore(self):
         arrays, metadata = read_arrays(self.checkpoint)
         for name, variable in self._state().items():
-            # Early checkpoints hold scalars as arrays of one element.
-            variable.assign(arrays[name].reshape(variable.shape))
+            # Early checkpoints hold scalars as arrays of one element, and no state of the objective.
+            if name in arrays or not name.startswith("training/"):
+                variable.assign(arrays[name].reshape(variable.shape))
         self.step, self.best_error = metadata["step"], metadata["best_error"]
         # Absent in checkpoints that are older than `stop_at_error`.
         self.stopped = metadata.get("stopped", False)
@@ -386,6 +381,17 @@ def _read_recipe(directory):
         return parse_recipe(directory.resolve().name, mapping)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def changes(directory, recipe):
+    """In words, what `recipe` has otherwise than the run in `directory`; empty where nothing is."""
+    before = _read_recipe(Path(directory)).to_mapping()
+    return "; ".join(
+        f"{part}.{key}: {before.get(part, {}).get(key)!r} -> {value!r}"
+        for part, values in recipe.to_mapping().items()
+        for key, value in values.items()
+        if before.get(part, {}).get(key) != value
+    )
 
 
 def load_best(recipe, directory):

@@ -1,13 +1,17 @@
 """Runs of a network without labels: validated by reconstruction, resumed with its mask's state, published, loaded."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import yaml
 
 from capszoo import presets, recipes
+from capszoo.card import read_card
+from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.sources import DataNotFound
-from capszoo.presets import get_preset, load
+from capszoo.presets import get_preset, load, write_card
 from capszoo.publishing import publish
 from capszoo.recipes import parse_recipe
 from capszoo.scoring import squared_errors
@@ -106,6 +110,18 @@ def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path,
     for name in ("boosts", "frequencies", "batches"):
         value = np.asarray(getattr(model.get_layer("sparse_mask"), name))
         np.testing.assert_allclose(value, best[f"sparse_mask/{name}"], rtol=1e-3, err_msg=name)
+    # A number of the earlier card is not lost because its data are not here.
+    measured = (*card.metrics, dataclasses.replace(card.metrics[0], protocol="svm_affnist"))
+    write_card(dataclasses.replace(card, metrics=measured), tmp_path / "weights" / "tiny_sparse")
+    with pytest.raises(DataNotFound, match="affNIST"):
+        publish(recipe, finished, tmp_path / "weights")
+    assert len(read_card(tmp_path / "weights" / "tiny_sparse" / "card.json").metrics) == 2
+
+
+def test_a_run_of_another_recipe_is_not_published(finished, tmp_path):
+    other = parse_recipe("tiny_sparse", {**MAPPING, "train": {**MAPPING["train"], "learning_rate": 0.5}})
+    with pytest.raises(ConfigError, match=r"another recipe .*train.learning_rate: 0.001 -> 0.5"):
+        publish(other, finished, tmp_path / "weights")
 
 
 def test_what_cannot_be_measured_at_all_is_not_published(finished, tmp_path):

@@ -32,7 +32,8 @@ def dreams_objective(model, dreamer, max_angle):
         it learnt too, both would soon agree on one object for every image.
       max_angle: dreams are turned by up to so many degrees either way.
 
-    A run begins with a `ConfigError` unless all weights have been learnt before.
+    What should be inferred is the middle of q; what is inferred has passed through samples of the parts' presences, as
+    in the training of the bound. A run begins with a `ConfigError` unless all weights have been learnt before.
     """
     images = keras.Input(model.input_shape[1:], name="images")
     awake, dream, turned = Dreams(dreamer, max_angle, name="dreams")(images)
@@ -50,7 +51,7 @@ def dreams_objective(model, dreamer, max_angle):
         if fresh:
             raise ConfigError(
                 "dreams are learnt by a network that has learnt the bound: give its weights as train.start_from. "
-                f"Random: {', '.join(fresh)}"
+                f"Random are {fresh[0]} and {len(fresh) - 1} other weights."
             )
         dreamer.set_weights(model.get_weights())
 
@@ -61,10 +62,11 @@ def dreams_objective(model, dreamer, max_angle):
 
 def middle_of(model, name):
     """The middle of q: `images` -> `(part_poses, part_logits, object_poses, object_logits)`, as a model."""
-    capsules = [model.get_layer(layer) for layer in ("part_capsules", "object_capsules")]
-    return keras.Model(
-        model.input, [variable for layer in capsules for variable in layer.input[:2]], name=name
-    )
+    variables = []
+    for layer in (model.get_layer("part_capsules"), model.get_layer("object_capsules")):
+        poses, logits = layer.input[:2]
+        variables += [poses, logits / layer.temperature]
+    return keras.Model(model.input, variables, name=name)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

@@ -103,6 +103,8 @@ class ProbabilisticCapsNet:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
         if not 0 <= self.dream_angle <= 180:
             raise ValueError(f"dream_angle must be from 0 to 180. Received: {self.dream_angle}")
+        if self.learns == "dreams" and self.posterior != "delta":
+            raise ValueError(f"learns='dreams' needs posterior='delta'. Received: {self.posterior!r}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
         # What layers refuse, a recipe should not have to be built to hear.

@@ -148,3 +148,11 @@ def test_objects_that_were_there_already_stay_as_they_are():
     before = np.array(model.get_layer("selection").offsets)
     net.objective(model).begin(Split(), ["selection/affinities"])
     np.testing.assert_array_equal(model.get_layer("selection").offsets, before)
+
+
+def test_parts_that_have_learnt_nothing_have_no_clusters():
+    net = ProbabilisticCapsNet(**TINY)
+    model = net.build((10, 12, 1))
+    before = np.array(model.get_layer("selection").offsets)
+    net.objective(model).begin(Split(), [weight.path for weight in model.weights])
+    np.testing.assert_array_equal(model.get_layer("selection").offsets, before)

@@ -18,9 +18,9 @@ NET = ProbabilisticCapsNet(**TINY, learns="dreams")
 IMAGES = np.random.default_rng(0).random((6, 12, 12, 1), dtype="float32")
 
 
-def network(seed=0):
-    keras.utils.set_random_seed(seed)
-    model = NET.build((12, 12, 1))
+def network(net=NET):
+    keras.utils.set_random_seed(0)
+    model = net.build((12, 12, 1))
     fill(model, scale=0.2)
     return model
 
@@ -58,14 +58,18 @@ def test_presences_are_not_changed_by_turning(model):
         np.testing.assert_array_equal(awake[place], turned[place])
 
 
-def test_what_is_awake_is_the_networks_answer_without_noise(model):
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_what_is_awake_is_the_networks_answer_without_noise(temperature):
+    model = network(ProbabilisticCapsNet(**TINY, temperature=temperature))
     (parts, _, objects, logits), _, _ = Dreams(model)(IMAGES, training=True)
     expected = model(IMAGES)
     for found, name in ((parts, "part_poses"), (objects, "poses"), (logits, "logits")):
         np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_outside_training_the_dream_is_the_reconstruction(model):
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_outside_training_the_dream_is_the_reconstruction(temperature):
+    model = network(ProbabilisticCapsNet(**TINY, temperature=temperature))
     _, dream, _ = Dreams(model)(IMAGES)
     np.testing.assert_allclose(dream, model(IMAGES)["reconstruction"], atol=1e-6)
 
@@ -130,9 +134,14 @@ def test_what_was_inferred_awake_is_learnt_to_be_recognised_turned():
 
 
 def test_a_network_that_has_learnt_nothing_has_no_dreams(model):
-    fresh = ["conv1/kernel"]
-    with pytest.raises(ConfigError, match=r"give its weights as train.start_from. Random: conv1/kernel"):
+    fresh = ["conv1/kernel", "conv1/bias"]
+    with pytest.raises(ConfigError, match=r"train.start_from. Random are conv1/kernel and 1 other weights"):
         NET.objective(model).begin(None, fresh)
+
+
+def test_deviations_would_be_left_behind():
+    with pytest.raises(ValueError, match=r"learns='dreams' needs posterior='delta'. Received: 'gaussian'"):
+        ProbabilisticCapsNet(**TINY, learns="dreams", posterior="gaussian")
 
 
 @pytest.mark.parametrize("angle", [-1.0, 181.0])
