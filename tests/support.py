@@ -1,10 +1,14 @@
-"""Tools of the tests: numeric gradients, known weights, a look into traced graphs, dtype policies."""
+"""Tools of the tests: numeric gradients, known weights, a look into traced graphs, dtype policies,
+runs that are killed."""
 
 import collections
 import contextlib
 
 import keras
 import numpy as np
+
+from capszoo.training import train
+from capszoo.weight_files import read_arrays
 
 POLICIES = ("mixed_float16", "mixed_bfloat16")
 
@@ -56,3 +60,39 @@ def traced(function, *arguments):
     top = collections.Counter(node.op for node in graph.node)
     inside = collections.Counter(node.op for part in graph.library.function for node in part.node_def)
     return top, inside
+
+
+class Killed(BaseException):
+    """What ends a run in the middle of a step; no handler for errors catches it."""
+
+
+class KillingReporter:
+    """Ends a run at its sixth step."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def begin(self, *_): ...
+
+    def epoch(self, _): ...
+
+    def step(self, _):
+        self.steps += 1
+        if self.steps == 6:
+            raise Killed
+
+
+def state_of_a_killed_run(recipe, folder):
+    """The last checkpoint's arrays of a run that was killed at its sixth step and started again."""
+    with contextlib.suppress(Killed):
+        train(recipe, folder, KillingReporter())
+    assert read_arrays(folder / "checkpoint.safetensors")[1]["step"] < 6, "nothing was killed"
+    train(recipe, folder)
+    return read_arrays(folder / "checkpoint.safetensors")[0]
+
+
+def assert_same_state(arrays, expected):
+    """Two checkpoints hold the same arrays, bit for bit."""
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
