@@ -7,7 +7,7 @@ from keras import ops
 
 from capszoo.routing import length
 
-OUTPUTS = ("predicted", "free")
+OUTPUTS = ("free", "predicted")
 
 
 def gradient(function, states):
@@ -55,8 +55,9 @@ class IterativeInference:
     where:
       f_l: the stages of the network, from the first convolution to the class capsules; weights do not change.
       x_l: their activities; x_lj is capsule j of a layer of capsules.
-      v_j: poses of the class capsules. With `output="predicted"` they are v = f_L(x_L-1), the energy has no state x_L
-        and no error |x_L - f_L(x_L-1)|^2: appendix C. With `output="free"` v = x_L: the authors' code.
+      v_j: poses of the class capsules. With `output="free"` v = x_L: the authors' code. With `output="predicted"` they
+        are v = f_L(x_L-1), the energy has no state x_L and no error |x_L - f_L(x_L-1)|^2: appendix C. Then every step
+        passes a whole layer of matrices, and a penalty may need a smaller rate to settle.
       y_j: `labels[B, O]`, 1 for the class of the image, else 0. Paper and code always clamp them. None leaves out the
         label's term; without a penalty nothing then moves.
       eta_l: `sparsity[stage]`, by name of a stage; 0 for those that are not named. The paper's penalty is
@@ -71,9 +72,9 @@ class IterativeInference:
     Differs from the authors' code: the ReLU after the first convolution stays; test images are not shifted.
     """
 
-    def __init__(self, model, stages, steps=500, rate=0.01, sparsity=None, output="predicted"):
+    def __init__(self, model, stages, steps=500, rate=0.01, sparsity=None, output="free"):
         if output not in OUTPUTS:
-            raise ValueError(f"output must be 'predicted' or 'free'. Received: {output!r}")
+            raise ValueError(f"output must be 'free' or 'predicted'. Received: {output!r}")
         if len(stages) < 2:
             raise ValueError(f"at least two stages are needed. Received: {tuple(stages)}")
         capsules = [name for name in stages if len(model.get_layer(name).output.shape) in (3, 5)]

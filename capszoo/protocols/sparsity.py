@@ -90,7 +90,7 @@ def infer_activities(
     penalty=None,
     steps=500,
     rate=0.01,
-    output="predicted",
+    output="free",
     batch_size=25,
     progress=None,
 ):
@@ -105,7 +105,8 @@ def infer_activities(
       progress: `progress(done, total)` in images, each counted once for each condition.
 
     Returns the poses and, by condition, the energies `[N]` without the penalty.
-    Errors: `ConfigError` for a model that cannot infer; `ArithmeticError` for a descent that diverges.
+    Errors: `ConfigError` for a model that cannot infer; `ArithmeticError` for a descent that ends higher than
+    it began.
     """
     architecture = subject.recipe.model
     if not hasattr(architecture, "inference"):
@@ -119,27 +120,32 @@ def infer_activities(
     for number, condition in enumerate(conditions):
         count, weights = of[condition]
         infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights, output=output)
-        parts = []
+        parts, descents = [], []
         for start in range(0, len(images), batch_size):
             rows = slice(start, start + batch_size)
-            parts.append(_infer(infer, images[rows], None if one_hot is None else one_hot[rows]))
+            *part, descent = _infer(infer, images[rows], None if one_hot is None else one_hot[rows])
+            parts.append(part)
+            descents.append(descent)
             if progress:
                 done = number * len(images) + min(start + batch_size, len(images))
                 progress(done, len(conditions) * len(images))
         poses[condition] = {name: np.concatenate([part[0][name] for part in parts]) for name in parts[0][0]}
         energies[condition] = np.concatenate([part[1] for part in parts])
-        if not np.isfinite(energies[condition]).all():
-            raise ArithmeticError(f"{condition}: the energy stopped being finite. Lower the rate of {rate}.")
+        before, after = np.concatenate(descents, axis=1).mean(axis=1)
+        # Also where it is no number any more.
+        if not after <= before:
+            raise ArithmeticError(
+                f"{condition}: the energy rose from {before:.3g} to {after:.3g}. Lower the rate of {rate}."
+            )
     return poses, energies
 
 
 def _infer(infer, images, labels):
-    """Poses of the dense layers of capsules, and the energies without the penalty, of one batch."""
+    """Of one batch: poses of the dense layers of capsules, energies without the penalty, and F before and after."""
     states = infer(images, labels)
-    energies = infer.energies(images, states, labels, penalised=False)
-    return {name: np.asarray(value) for name, value in states.items() if len(value.shape) == 3}, np.asarray(
-        energies
-    )
+    poses = {name: np.asarray(value) for name, value in states.items() if len(value.shape) == 3}
+    descent = [infer.energies(images, activities, labels) for activities in (infer.start(images), states)]
+    return poses, np.asarray(infer.energies(images, states, labels, penalised=False)), np.asarray(descent)
 
 
 def measure_sparsity(
@@ -150,7 +156,7 @@ def measure_sparsity(
     penalty=None,
     steps=500,
     rate=0.01,
-    output="predicted",
+    output="free",
     command="",
     progress=None,
 ) -> SparsityReport:
@@ -160,7 +166,7 @@ def measure_sparsity(
       clamped: clamp the label, as the paper does.
       the rest: see `infer_activities`.
 
-    Errors: `ConfigError` for a model that cannot infer; `ArithmeticError` for a descent that diverges.
+    Errors: see `infer_activities`.
     Source: Kiefer et al. 2022, section 3.1 and figure 1, which shows two images and no numbers.
     """
     split = subject.recipe.data.open("test")

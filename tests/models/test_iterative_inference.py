@@ -172,7 +172,7 @@ def test_it_can_be_exported(architecture, model, images, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output": "clamped"}, r"'predicted' or 'free'\. Received: 'clamped'"),
+        ({"output": "clamped"}, r"'free' or 'predicted'\. Received: 'clamped'"),
         ({"sparsity": {"conv1": 1.0}}, r"stages of capsules, of \['primary_capsules'.* Received: 'conv1'"),
         ({"sparsity": {"digits": 1.0}}, "Received: 'digits'"),
     ],

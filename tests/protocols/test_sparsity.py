@@ -34,7 +34,7 @@ def subject(data):
 
 @pytest.fixture(scope="module")
 def report(subject):
-    return measure_sparsity(subject, 12, steps=60, command="capszoo sparsity tiny")
+    return measure_sparsity(subject, 12, steps=400, command="capszoo sparsity tiny")
 
 
 def poses_of(*lengths):
@@ -97,7 +97,7 @@ def test_without_labels_and_penalty_nothing_moves(subject):
 
 def test_the_report_says_what_was_measured(report):
     written = json.loads(report.to_json())
-    assert (written["model"], written["step"], written["n"], written["steps"]) == ("tiny", 7, 12, 60)
+    assert (written["model"], written["step"], written["n"], written["steps"]) == ("tiny", 7, 12, 400)
     assert written["penalty"] == {"class_capsules": 1.0}
     assert written["command"] == "capszoo sparsity tiny"
 
@@ -111,6 +111,14 @@ def test_progress_is_told_until_all_is_done(subject):
 def test_a_descent_that_diverges_is_an_error(subject):
     with pytest.raises(ArithmeticError, match=r"Lower the rate of 1e\+30"):
         measure_sparsity(subject, 2, steps=50, rate=1e30)
+
+
+def test_a_descent_that_jumps_over_the_valley_is_an_error(subject):
+    # All stays finite, but every step of the norm's slope is longer than the capsules.
+    with pytest.raises(
+        ArithmeticError, match=r"with L1: the energy rose from \d.* to \d.*Lower the rate of 0\.01"
+    ):
+        measure_sparsity(subject, 2, steps=50, penalty={"class_capsules": 1000.0})
 
 
 def test_a_model_that_cannot_infer_is_refused(subject):
