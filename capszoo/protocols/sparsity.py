@@ -52,7 +52,6 @@ class SparsityReport(MeasuredReport):
     model: str
     step: int | None
     clamped: bool
-    output: str
     penalty: dict[str, float]
     steps: int
     rate: float
@@ -90,7 +89,6 @@ def infer_activities(
     penalty=None,
     steps=500,
     rate=0.01,
-    output="free",
     batch_size=25,
     progress=None,
 ):
@@ -101,7 +99,7 @@ def infer_activities(
       images, labels: `[N, H, W, C]`, and `[N]` or None, which clamps nothing.
       conditions: those of figure 1 that are wanted.
       penalty: weight of the L1 norm by stage; by default 1 for the class capsules.
-      steps, rate, output: see `capszoo.models.IterativeInference`.
+      steps, rate: see `capszoo.models.IterativeInference`.
       progress: `progress(done, total)` in images, each counted once for each condition.
 
     Returns the poses and, by condition, the energies `[N]` without the penalty.
@@ -119,7 +117,7 @@ def infer_activities(
     poses, energies = {}, {}
     for number, condition in enumerate(conditions):
         count, weights = of[condition]
-        infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights, output=output)
+        infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights)
         parts, descents = [], []
         for start in range(0, len(images), batch_size):
             rows = slice(start, start + batch_size)
@@ -156,7 +154,6 @@ def measure_sparsity(
     penalty=None,
     steps=500,
     rate=0.01,
-    output="free",
     command="",
     progress=None,
 ) -> SparsityReport:
@@ -180,7 +177,6 @@ def measure_sparsity(
         penalty=penalty,
         steps=steps,
         rate=rate,
-        output=output,
         progress=progress,
     )
     return SparsityReport(
@@ -195,7 +191,6 @@ def measure_sparsity(
         model=subject.name,
         step=subject.step,
         clamped=clamped,
-        output=output,
         penalty=penalty,
         steps=steps,
         rate=rate,
