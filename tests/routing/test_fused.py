@@ -1,6 +1,8 @@
 """Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
 
+import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import keras
@@ -14,8 +16,8 @@ from capszoo import models
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, fused
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
-from capszoo.routing.fused import lanes, operation
-from capszoo.routing.fused.votes import CHUNK
+from capszoo.routing.fused import compiling, lanes, threads
+from capszoo.routing.fused.threads import CHUNK
 
 SIDE = 4
 PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]
@@ -125,6 +127,14 @@ def differentiated(layer, inputs, host_calls):
     return [np.asarray(part, "float64") for part in (*outputs, *gradients)]
 
 
+@contextlib.contextmanager
+def of_threads(count):
+    """Inside, kernels run on so many threads."""
+    with ThreadPoolExecutor(count) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_pool", lambda: pool)
+        yield
+
+
 def assert_close(found, expected, tolerance, name=""):
     """In the norm, since single entries of a gradient may cancel."""
     scale = np.linalg.norm(expected) + 1e-6
@@ -188,13 +198,11 @@ def test_it_agrees_with_the_oracle(place, strides):
 def test_gradients_do_not_depend_on_the_number_of_threads():
     inputs = capsules("benign", images=2 * CHUNK + 1)
     layer, _ = twins("conv, stride 2", inputs)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with of_threads(1):
         alone = differentiated(layer, inputs, True)
-    finally:
-        numba.set_num_threads(threads)
-    for one, other in zip(alone, differentiated(layer, inputs, True), strict=True):
+    with of_threads(3):
+        together = differentiated(layer, inputs, True)
+    for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -211,11 +219,11 @@ def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
     ]
     for name in names:
         (tmp_path / name).touch()
-    operation.forget_stale(Kernel)
+    compiling.forget_stale(Kernel)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
     for name in names:
         os.utime(tmp_path / name, (0, 0))
-    operation.forget_stale(Kernel)
+    compiling.forget_stale(Kernel)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
 
 

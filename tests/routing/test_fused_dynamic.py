@@ -1,12 +1,11 @@
 """Dynamic routing without votes, compiled or as one matrix product, says what routing of votes says."""
 
 import keras
-import numba
 import numpy as np
 import pytest
 import tensorflow as tf
 from oracles.dynamic_routing import dynamic_routing
-from test_fused import assert_close, calls_the_host, traced
+from test_fused import assert_close, calls_the_host, of_threads, traced
 
 from capszoo import models
 from capszoo.layers import DenseCapsules, LatentCapsules
@@ -83,13 +82,11 @@ def test_large_votes_do_not_overflow():
 
 def test_no_bit_depends_on_the_number_of_threads():
     layer, poses = layer_of("ten parents")
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with of_threads(1):
         alone = differentiated(layer, poses, True)
-    finally:
-        numba.set_num_threads(threads)
-    for one, other in zip(alone, differentiated(layer, poses, True), strict=True):
+    with of_threads(3):
+        together = differentiated(layer, poses, True)
+    for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

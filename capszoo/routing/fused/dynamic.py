@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from capszoo.routing.fused import agreement
+from capszoo.routing.fused.compiling import forget_stale
 from capszoo.routing.fused.lanes import LANES
-from capszoo.routing.fused.operation import forget_stale, operation, padded
+from capszoo.routing.fused.operation import operation, padded
 
-forget_stale(agreement.forward, agreement.backward)
+forget_stale(agreement.forward_part, agreement.backward_part)
 
 
 def agreeing(children, matrices, leaky):
@@ -22,8 +23,10 @@ def agreeing(children, matrices, leaky):
     """
     count, width, parents, entries = matrices.shape
     blocks = -(-parents // LANES)
+    images = tf.shape(children)[0]
+    missing = -images % agreement.FOUR
     # [B, I, D] -> [I, B, D]
-    poses = tf.transpose(children, (1, 0, 2))
+    poses = tf.pad(tf.transpose(children, (1, 0, 2)), [(0, 0), (0, missing), (0, 0)])
     # [I, D, O, E] -> [I, K, D, E, lanes]
     matrices = padded(tf.transpose(matrices, (0, 1, 3, 2)))
     matrices = tf.transpose(tf.reshape(matrices, (count, width, entries, blocks, LANES)), (0, 3, 1, 2, 4))
@@ -31,7 +34,7 @@ def agreeing(children, matrices, leaky):
     def agree(sought):
         # [B, O, E] -> [B, K, E, lanes]
         sought = tf.reshape(padded(tf.transpose(sought, (0, 2, 1))), (-1, entries, blocks, LANES))
-        sought = tf.transpose(sought, (0, 2, 1, 3))
+        sought = tf.pad(tf.transpose(sought, (0, 2, 1, 3)), [(0, missing), (0, 0), (0, 0), (0, 0)])
         sums, coefficients = _operation(count, width, blocks, entries, parents, leaky)(
             poses, matrices, sought
         )
@@ -40,7 +43,7 @@ def agreeing(children, matrices, leaky):
         sums = tf.reshape(sums, (-1, blocks * LANES, entries))[:, :parents]
         # [I, B, lanes of all blocks] -> [B, I, O]
         coefficients = tf.reshape(coefficients, (count, -1, blocks * LANES))[..., :parents]
-        return sums, tf.transpose(coefficients, (1, 0, 2))
+        return sums[:images], tf.transpose(coefficients, (1, 0, 2))[:images]
 
     return agree
 

@@ -4,11 +4,12 @@ import numpy as np
 
 from capszoo.routing.em import VARIANCE_FLOOR
 from capszoo.routing.fused import em_backward, em_forward
+from capszoo.routing.fused.compiling import forget_stale
 from capszoo.routing.fused.lanes import LANES
-from capszoo.routing.fused.operation import forget_stale, from_lanes, matrices_to_lanes, operation, padded
+from capszoo.routing.fused.operation import from_lanes, matrices_to_lanes, operation, padded
 from capszoo.routing.fused.votes import Inputs, Problem
 
-forget_stale(em_forward.forward, em_backward.backward)
+forget_stale(em_forward.forward_chunk, em_backward.backward_chunk)
 
 
 def fused_em(connections, scales, mass_floor):

@@ -4,11 +4,12 @@ import collections
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
+from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import LANES, exp, fma, load, spread, store, total
+from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
 from capszoo.routing.fused.votes import (
-    CHUNK,
     POSE,
     TILE,
     ZERO,
@@ -29,7 +30,7 @@ HALF, ONE, TWO = f32(0.5), f32(1.0), f32(2.0)
 Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear square share slope child")
 
 
-@njit(error_model="numpy")
+@inner
 def _worth(problem, fit, sweep, gradients, b, chunk, t):
     """From gradients of the parents of iteration t to those of the sums that made them."""
     positions, blocks = problem.child.shape[0], problem.blocks
@@ -61,7 +62,7 @@ def _value(sweep, q, d, deviation):
     return deviation * slope
 
 
-@njit(error_model="numpy")
+@inner
 def _share_worth(problem, fit, sweep, votes, v, b, u, t):
     """The worth of a share in iteration t of parents u, and its z, for the votes at `v`."""
     parents = problem.child.shape[0] * problem.blocks
@@ -77,7 +78,7 @@ def _share_worth(problem, fit, sweep, votes, v, b, u, t):
     return worth, fma(spread(-HALF), distance, load(fit.base, before * LANES))
 
 
-@njit(error_model="numpy")
+@inner
 def _shares(problem, inputs, fit, sweep, votes, b, t):
     """R of iteration t again, what each is worth, and what each child's are worth together."""
     child, blocks = problem.child, problem.blocks
@@ -97,7 +98,7 @@ def _shares(problem, inputs, fit, sweep, votes, b, t):
                 sweep.child[j] += total(coefficient * worth)
 
 
-@njit(error_model="numpy")
+@inner
 def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
     """Through the E-step of iteration t to the parents of iteration t - 1."""
     child, blocks, activations = problem.child, problem.blocks, inputs.activations
@@ -128,7 +129,7 @@ def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
                 sweep.logits[u * LANES + o] /= ONE + math.exp(fit.logits[s * LANES + o])
 
 
-@njit(error_model="numpy")
+@inner
 def _vote_gradients(problem, fit, sweep, votes, v, b, u, z, tile):
     """Gradients of the votes at `v`, of all iterations, into `tile`; returns the worth of the share at first.
 
@@ -155,7 +156,7 @@ def _vote_gradients(problem, fit, sweep, votes, v, b, u, z, tile):
     return worth
 
 
-@njit(error_model="numpy")
+@inner
 def _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile):
     """Through all M- and E-steps at once to poses and weights; and to the activations in iteration 0."""
     child, blocks, activations = problem.child, problem.blocks, inputs.activations
@@ -174,26 +175,9 @@ def _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, t
                 product_gradients(problem, inputs, gradients, b, chunk, j, problem.matrix[i], k, tile)
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
-def backward(problem, inputs, fit, mean, logits, images):
-    """`Gradients` of a loss whose gradients of the last iteration are `mean` [B, P, K, D, lanes] and `logits`."""
-    chunks = (images + CHUNK - 1) // CHUNK
-    gradients = Gradients(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.activations),
-        np.zeros(chunks * inputs.weights.shape[0], f32),
-        np.zeros(chunks * inputs.beta_u.shape[0], f32),
-        np.zeros(chunks * inputs.beta_a.shape[0], f32),
-    )
-    for chunk in prange(chunks):
-        _backward_chunk(
-            problem, inputs, fit, mean, logits, gradients, chunk, min(images, (chunk + 1) * CHUNK)
-        )
-    return gradients
-
-
-@njit(error_model="numpy")
-def _backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
+@kernel
+def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
+    """`backward` for the images from chunk * CHUNK to `end`."""
     children, count = problem.children, len(problem.scales)
     parents = problem.child.shape[0] * problem.blocks * LANES
     sweep = _sweep(problem, parents, parents * problem.child.shape[1])
@@ -214,7 +198,21 @@ def _backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
         _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
 
 
-@njit(error_model="numpy")
+def backward(problem, inputs, fit, mean, logits, images):
+    """`Gradients` of a loss whose gradients of the last iteration are `mean` [B, P, K, D, lanes] and `logits`."""
+    count = chunks(images)
+    gradients = Gradients(
+        np.zeros_like(inputs.poses),
+        np.zeros_like(inputs.activations),
+        np.zeros(count * inputs.weights.shape[0], f32),
+        np.zeros(count * inputs.beta_u.shape[0], f32),
+        np.zeros(count * inputs.beta_a.shape[0], f32),
+    )
+    in_chunks(backward_chunk, images, problem, inputs, fit, mean, logits, gradients)
+    return gradients
+
+
+@inner
 def _sweep(problem, parents, pairs):
     count = len(problem.scales)
     return Sweep(

@@ -8,8 +8,8 @@ import collections
 import math
 
 import numpy as np
-from numba import njit, prange
 
+from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import (
     LANES,
     exp,
@@ -21,7 +21,8 @@ from capszoo.routing.fused.lanes import (
     store,
     total,
 )
-from capszoo.routing.fused.votes import CHUNK, POSE, TILE, ZERO, make_votes, moments, room, votes_at
+from capszoo.routing.fused.threads import CHUNK, in_chunks
+from capszoo.routing.fused.votes import POSE, TILE, ZERO, make_votes, moments, room, votes_at
 
 f32 = np.float32
 # Log-density of what is no parent, or of no child's.
@@ -37,7 +38,7 @@ HALF, ONE = f32(0.5), f32(1.0)
 Fit = collections.namedtuple("Fit", "mean precision mass cost logits base evidence")
 
 
-@njit(error_model="numpy")
+@inner
 def _gaussians(problem, fit, s, centre, o, first, second):
     """Mean and precision out of moments about `centre`; False where too much cancels."""
     mean, precision = fit.mean, fit.precision
@@ -54,7 +55,7 @@ def _gaussians(problem, fit, s, centre, o, first, second):
     return highest(cancelled) <= ZERO
 
 
-@njit(error_model="numpy")
+@inner
 def _activation(problem, inputs, fit, t, s, k):
     """The cost, the logit and the largest log-density of 16 parents."""
     precision, mass, cost, logits, base = fit.precision, fit.mass, fit.cost, fit.logits, fit.base
@@ -69,7 +70,7 @@ def _activation(problem, inputs, fit, t, s, k):
         base[v] = log_activation - half_log - HALF * POSE * LOG_2_PI if j < problem.types else ABSENT
 
 
-@njit(error_model="numpy")
+@inner
 def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second):
     """Fits the parents of iteration t to share * factor * activation, which replaces `share`."""
     activations, child, blocks = inputs.activations, problem.child, problem.blocks
@@ -94,7 +95,7 @@ def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, seco
             _activation(problem, inputs, fit, t, s, k)
 
 
-@njit(error_model="numpy")
+@inner
 def _distance(votes, v, mean, precision, s):
     """sum_d (v - mean)^2 / var, for 16 types."""
     distance = spread(ZERO)
@@ -104,7 +105,7 @@ def _distance(votes, v, mean, precision, s):
     return distance
 
 
-@njit(error_model="numpy")
+@inner
 def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
     """Coefficients of iteration t, share * factor, from the parents of iteration t - 1."""
     child, blocks = problem.child, problem.blocks
@@ -124,7 +125,7 @@ def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
     _normalise(problem, fit, b, t, share, factor, peak)
 
 
-@njit(error_model="numpy")
+@inner
 def _normalise(problem, fit, b, t, share, factor, peak):
     """Of z in `share`: exp(z) / sum exp(z), over all parents of each child, as share * factor."""
     child, blocks, evidence = problem.child, problem.blocks, fit.evidence
@@ -148,7 +149,23 @@ def _normalise(problem, fit, b, t, share, factor, peak):
         evidence[e + j] = peak[j] + math.log(evidence[e + j]) if evidence[e + j] > ZERO else ZERO
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
+@kernel
+def forward_chunk(problem, inputs, fit, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
+    positions, seen = problem.child.shape
+    share = np.empty(positions * seen * problem.blocks * LANES, f32)
+    factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
+    first, second, zeros = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(TILE, f32)
+    votes = room(problem)
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        _start(problem, share, factor)
+        _m_step(problem, inputs, fit, votes, b, 0, share, factor, zeros, first, second)
+        for t in range(1, len(problem.scales)):
+            _e_step(problem, inputs, fit, votes, b, t, share, factor, peak)
+            _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
+
+
 def forward(problem, inputs, images):
     """Routes `images` images; returns their `Fit`."""
     positions, children, count = problem.child.shape[0], problem.children, len(problem.scales)
@@ -160,28 +177,11 @@ def forward(problem, inputs, images):
     mass, cost = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
     logits, base = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
     fit = Fit(mean, precision, mass, cost, logits, base, np.zeros(images * count * children, f32))
-    for chunk in prange((images + CHUNK - 1) // CHUNK):
-        _forward_chunk(problem, inputs, fit, chunk * CHUNK, min(images, (chunk + 1) * CHUNK))
+    in_chunks(forward_chunk, images, problem, inputs, fit)
     return fit
 
 
-@njit(error_model="numpy")
-def _forward_chunk(problem, inputs, fit, begin, end):
-    positions, seen = problem.child.shape
-    share = np.empty(positions * seen * problem.blocks * LANES, f32)
-    factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
-    first, second, zeros = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(TILE, f32)
-    votes = room(problem)
-    for b in range(begin, end):
-        make_votes(problem, inputs, b, votes)
-        _start(problem, share, factor)
-        _m_step(problem, inputs, fit, votes, b, 0, share, factor, zeros, first, second)
-        for t in range(1, len(problem.scales)):
-            _e_step(problem, inputs, fit, votes, b, t, share, factor, peak)
-            _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
-
-
-@njit(error_model="numpy")
+@inner
 def _start(problem, share, factor):
     """Coefficients of iteration 0."""
     factor[:] = problem.uniform

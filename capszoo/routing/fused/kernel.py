@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from capszoo.routing.fused import similarity
+from capszoo.routing.fused.compiling import forget_stale
 from capszoo.routing.fused.lanes import LANES
-from capszoo.routing.fused.operation import forget_stale, from_lanes, matrices_to_lanes, operation, padded
+from capszoo.routing.fused.operation import from_lanes, matrices_to_lanes, operation, padded
 
-forget_stale(similarity.forward, similarity.backward)
+forget_stale(similarity.forward_chunk, similarity.backward_chunk)
 
 
 def fused_kernel(connections, count):

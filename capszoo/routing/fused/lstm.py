@@ -4,11 +4,13 @@ import numpy as np
 import tensorflow as tf
 
 from capszoo.routing.fused import recurrent, recurrent_backward
+from capszoo.routing.fused.compiling import forget_stale
 from capszoo.routing.fused.lanes import LANES
 from capszoo.routing.fused.operation import from_lanes, matrices_to_lanes, operation
 from capszoo.routing.fused.votes import POSE
 
 POSE_SIDE = 4
+forget_stale(recurrent.forward_chunk, recurrent_backward.backward_chunk)
 
 
 def fused_lstm(connections, count, swapped):

@@ -10,6 +10,7 @@ import collections
 import numpy as np
 from numba import njit
 
+from capszoo.routing.fused.compiling import inner
 from capszoo.routing.fused.lanes import (
     LANES,
     fma,
@@ -52,7 +53,7 @@ def _four_stored(array, at, values, floor):
     store(array, at + 3 * LANES, maximum(values[3], floor))
 
 
-@njit(error_model="numpy")
+@inner
 def product(x, inputs, weights, columns, start, y, n, floor):
     """y = max(start + x W, floor): n rows of x with `inputs` entries, W `[inputs, columns]`, y may be start."""
     least = spread(floor)
@@ -87,7 +88,7 @@ def product(x, inputs, weights, columns, start, y, n, floor):
             _four_stored(y.array, y.at + i * y.stride + c * LANES, a0, least)
 
 
-@njit(error_model="numpy")
+@inner
 def outer(x, rows, y, columns, sums, n):
     """sums[r, c] += sum_i x[i, r] * y[i, c], lane by lane, for the first `rows` and `columns` of n rows."""
     least = spread(LINEAR)
@@ -119,7 +120,7 @@ def outer(x, rows, y, columns, sums, n):
             _four_stored(sums.array, s, a0, least)
 
 
-@njit(error_model="numpy")
+@inner
 def transposed(weights, at, rows, columns):
     """A flat copy `[columns, rows]` of `weights[at:]`, `[rows, columns]`."""
     found = np.empty(rows * columns, f32)
@@ -129,7 +130,7 @@ def transposed(weights, at, rows, columns):
     return found
 
 
-@njit(error_model="numpy")
+@inner
 def weights_of(widths):
     """How many numbers a network of these widths has: of each layer `[below + 1, above]`, the bias as last row."""
     count = 0
@@ -138,7 +139,7 @@ def weights_of(widths):
     return count
 
 
-@njit(error_model="numpy")
+@inner
 def biases(widths, weights):
     """All biases of a network, in every lane: `[sum of all widths but the first, lanes]`."""
     found = np.empty(widths[1:].sum() * LANES, f32)
@@ -152,7 +153,7 @@ def biases(widths, weights):
     return found
 
 
-@njit(error_model="numpy")
+@inner
 def answer(widths, weights, bias, x, layers, n):
     """What the layers of a network say to n rows of x: in each row of `layers` one after the other."""
     w, at = 0, 0
@@ -166,7 +167,7 @@ def answer(widths, weights, bias, x, layers, n):
         at += above * LANES
 
 
-@njit(error_model="numpy")
+@inner
 def backward_weights(widths, weights):
     """The kernels of a network, each transposed, at the places where `answer` reads them."""
     found = np.empty_like(weights)
@@ -178,7 +179,7 @@ def backward_weights(widths, weights):
     return found
 
 
-@njit(error_model="numpy")
+@inner
 def answer_backward(widths, backward, x, layers, slopes, d_x, sums, n):
     """Adds to d_x the gradients of x, and to `sums` those of the weights, in lanes.
 
@@ -208,7 +209,7 @@ def answer_backward(widths, backward, x, layers, slopes, d_x, sums, n):
             _through_relu(heard, d_heard, below, n)
 
 
-@njit(error_model="numpy")
+@inner
 def _add_rows(y, width, sums, at, n):
     for c in range(0, width * LANES, LANES):
         together = load(sums, at + c)
@@ -217,14 +218,14 @@ def _add_rows(y, width, sums, at, n):
         store(sums, at + c, together)
 
 
-@njit(error_model="numpy")
+@inner
 def _clear(y, width, n):
     for i in range(n):
         for c in range(0, width * LANES, LANES):
             store(y.array, y.at + i * y.stride + c, spread(ZERO))
 
 
-@njit(error_model="numpy")
+@inner
 def _through_relu(heard, slope, width, n):
     for i in range(n):
         h, s = heard.at + i * heard.stride, slope.at + i * slope.stride

@@ -1,26 +1,11 @@
 """Kernels as differentiable operations of TensorFlow, and tensors in the order of their lanes."""
 
 import math
-from pathlib import Path
 
 import tensorflow as tf
 
 from capszoo.routing.fused.lanes import LANES
 from capszoo.routing.fused.votes import POSE
-
-
-def forget_stale(*kernels):
-    """Deletes what Numba has kept of `kernels` from before the newest change in this folder.
-
-    Numba itself looks only at the file of a kernel, not at those of the functions that it calls.
-    """
-    sources = Path(__file__).parent
-    newest = max(path.stat().st_mtime for path in sources.glob("*.py"))
-    for kernel in kernels:
-        module = kernel.py_func.__module__.rsplit(".", 1)[-1]
-        for path in Path(kernel.stats.cache_path).glob(f"{module}.{kernel.py_func.__name__}-*.nb[ic]"):
-            if path.stat().st_mtime < newest:
-                path.unlink(missing_ok=True)
 
 
 def operation(forward, backward, saved=0):

@@ -7,8 +7,8 @@ happens for one position and one block of types at a time. Its gradient is in `r
 import collections
 
 import numpy as np
-from numba import njit, prange
 
+from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import (
     LANES,
     exp,
@@ -22,7 +22,8 @@ from capszoo.routing.fused.lanes import (
     tanh,
 )
 from capszoo.routing.fused.networks import LINEAR, Rows, answer, biases, outer, product
-from capszoo.routing.fused.votes import CHUNK, POSE, TILE, ZERO, make_votes, room, votes_at
+from capszoo.routing.fused.threads import CHUNK, in_chunks
+from capszoo.routing.fused.votes import POSE, TILE, ZERO, make_votes, room, votes_at
 
 f32 = np.float32
 ONE = f32(1.0)
@@ -56,7 +57,7 @@ Path = collections.namedtuple(
 )
 
 
-@njit(error_model="numpy")
+@inner
 def aligned(size):
     """Room for `size` numbers that begins where a line of the cache does."""
     room = np.empty(size + LANES, f32)
@@ -64,13 +65,13 @@ def aligned(size):
     return room[first : first + size]
 
 
-@njit(error_model="numpy")
+@inner
 def gates_width(problem):
     """Of one row of gates."""
     return (4 * problem.units + 1) * LANES
 
 
-@njit(error_model="numpy")
+@inner
 def new_path(problem, inputs, kept):
     """A `Path`, empty."""
     seen, units = problem.child.shape[1], problem.units
@@ -96,7 +97,7 @@ def new_path(problem, inputs, kept):
     )
 
 
-@njit(error_model="numpy")
+@inner
 def heard_rows(problem, path, t, begin):
     """Coefficient and hidden states after t updates, from child `begin`."""
     width = (1 + problem.units) * LANES
@@ -104,7 +105,7 @@ def heard_rows(problem, path, t, begin):
     return Rows(path.heard, first * width, width)
 
 
-@njit(error_model="numpy")
+@inner
 def cell_rows(problem, path, t, begin):
     """Cell states after t updates, from child `begin`."""
     width = problem.units * LANES
@@ -112,7 +113,7 @@ def cell_rows(problem, path, t, begin):
     return Rows(path.cell, first * width, width)
 
 
-@njit(error_model="numpy")
+@inner
 def block_rows(problem, path, t, begin):
     """Gates, tanh of the cell and layers of update t, from 1, of the block from child `begin`."""
     first = (t - 1) * problem.child.shape[1] + begin if path.kept else 0
@@ -124,34 +125,34 @@ def block_rows(problem, path, t, begin):
     )
 
 
-@njit(error_model="numpy")
+@inner
 def vote_rows(problem, votes, v, k, begin):
     """Votes for block k of types, from child `begin`."""
     stride = problem.blocks * TILE
     return Rows(votes, v + begin * stride + k * TILE, stride)
 
 
-@njit(error_model="numpy")
+@inner
 def cell_weights(problem, inputs, row):
     """The weights of the gates from `row` on."""
     width = 4 * problem.units
     return Rows(inputs.cell, row * width, width)
 
 
-@njit(error_model="numpy")
+@inner
 def _hidden_of(rows):
     """Rows of `heard` without the coefficient."""
     return Rows(rows.array, rows.at + LANES, rows.stride)
 
 
-@njit(error_model="numpy")
+@inner
 def states(problem, path, t, begin):
     """What the network for coefficients hears after t updates, and what that for activations does."""
     hidden, cell = _hidden_of(heard_rows(problem, path, t, begin)), cell_rows(problem, path, t, begin)
     return (cell, hidden) if problem.swapped else (hidden, cell)
 
 
-@njit(error_model="numpy")
+@inner
 def _begin(problem, inputs, votes, v, b, p, k, path):
     """Uniform coefficients, empty states, and what does not change from step to step."""
     seen, width = problem.child.shape[1], 4 * problem.units
@@ -178,7 +179,7 @@ def _begin(problem, inputs, votes, v, b, p, k, path):
     _mean(problem, votes, v, k, path, 0)
 
 
-@njit(error_model="numpy")
+@inner
 def _mean(problem, votes, v, k, path, t):
     """mu_j = sum_i c_ij * V_ij."""
     path.mean[t * TILE : (t + 1) * TILE] = ZERO
@@ -186,7 +187,7 @@ def _mean(problem, votes, v, k, path, t):
     outer(heard, 1, vote_rows(problem, votes, v, k, 0), POSE, mean, problem.child.shape[1])
 
 
-@njit(error_model="numpy")
+@inner
 def _cells(problem, path, gates, before, bent, hidden, cell, n):
     """New states of n children, whose gates lack what their parent adds; keeps them after sigmoid and tanh."""
     for i in range(n):
@@ -210,7 +211,7 @@ def _cells(problem, path, gates, before, bent, hidden, cell, n):
             store(hidden.array, hidden.at + i * hidden.stride + q, leave * curved)
 
 
-@njit(error_model="numpy")
+@inner
 def _update(problem, inputs, votes, v, k, path, t):
     """States, coefficients and mean of update t, from 1."""
     seen, width = problem.child.shape[1], 4 * problem.units
@@ -241,7 +242,7 @@ def _update(problem, inputs, votes, v, k, path, t):
     _mean(problem, votes, v, k, path, t)
 
 
-@njit(error_model="numpy")
+@inner
 def _softmax(rows, seen, top):
     """The first number of each row, from logit to coefficient."""
     together = spread(ZERO)
@@ -255,7 +256,7 @@ def _softmax(rows, seen, top):
         store(rows.array, at, load(rows.array, at) / together)
 
 
-@njit(error_model="numpy")
+@inner
 def walk(problem, inputs, votes, v, b, p, k, path):
     """All updates; returns x_j, the logit of equation 14."""
     seen, count = problem.child.shape[1], problem.count
@@ -270,21 +271,12 @@ def walk(problem, inputs, votes, v, b, p, k, path):
     return load(path.final, len(path.final) - 4 * LANES)
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
-def forward(problem, inputs, images):
-    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    parents = images * problem.child.shape[0] * problem.blocks
-    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
-    for chunk in prange((images + CHUNK - 1) // CHUNK):
-        _forward_chunk(problem, inputs, mean, logits, chunk * CHUNK, min(images, (chunk + 1) * CHUNK))
-    return mean, logits
-
-
-@njit(error_model="numpy")
-def _forward_chunk(problem, inputs, mean, logits, begin, end):
+@kernel
+def forward_chunk(problem, inputs, mean, logits, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
     votes, path = room(problem), new_path(problem, inputs, False)
     last = problem.count * TILE
-    for b in range(begin, end):
+    for b in range(chunk * CHUNK, end):
         make_votes(problem, inputs, b, votes)
         for p in range(problem.child.shape[0]):
             v = votes_at(problem, inputs, b, p, votes)
@@ -292,3 +284,11 @@ def _forward_chunk(problem, inputs, mean, logits, begin, end):
                 s = (b * problem.child.shape[0] + p) * problem.blocks + k
                 store(logits, s * LANES, walk(problem, inputs, votes, v, b, p, k, path))
                 mean[s * TILE : (s + 1) * TILE] = path.mean[last : last + TILE]
+
+
+def forward(problem, inputs, images):
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
+    parents = images * problem.child.shape[0] * problem.blocks
+    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
+    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    return mean, logits

@@ -3,8 +3,8 @@
 import collections
 
 import numpy as np
-from numba import njit, prange
 
+from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import LANES, fma, load, spread, spread_at, store, total
 from capszoo.routing.fused.networks import (
     LINEAR,
@@ -34,8 +34,8 @@ from capszoo.routing.fused.recurrent import (
     vote_rows,
     walk,
 )
+from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
 from capszoo.routing.fused.votes import (
-    CHUNK,
     POSE,
     TILE,
     ZERO,
@@ -59,7 +59,7 @@ Backward = collections.namedtuple("Backward", "cell compatibility activation")
 Sums = collections.namedtuple("Sums", "cell compatibility activation")
 
 
-@njit(error_model="numpy")
+@inner
 def _new_sweep(problem, path):
     seen, units = problem.child.shape[1], problem.units
     return Sweep(
@@ -76,7 +76,7 @@ def _new_sweep(problem, path):
     )
 
 
-@njit(error_model="numpy")
+@inner
 def _state_slopes(problem, sweep, begin):
     """Gradients of what the network for coefficients hears, and of what that for activations does."""
     width = problem.units * LANES
@@ -84,7 +84,7 @@ def _state_slopes(problem, sweep, begin):
     return (cell, hidden) if problem.swapped else (hidden, cell)
 
 
-@njit(error_model="numpy")
+@inner
 def _from_logit(problem, path, sweep, backward, sums, gradient):
     """From the gradient of x_j to those of the last coefficients and states."""
     seen, last = problem.child.shape[1], problem.count
@@ -108,7 +108,7 @@ def _from_logit(problem, path, sweep, backward, sums, gradient):
         store(sweep.coefficients, i * LANES, slope)
 
 
-@njit(error_model="numpy")
+@inner
 def _from_mean(problem, votes, v, k, path, sweep, t):
     """Adds to the gradients of the coefficients what the mean of step t has; returns their mean under them."""
     average, heard = spread(ZERO), heard_rows(problem, path, t, 0)
@@ -124,7 +124,7 @@ def _from_mean(problem, votes, v, k, path, sweep, t):
     return average
 
 
-@njit(error_model="numpy")
+@inner
 def _through_softmax(problem, path, sweep, t, begin, n, average):
     """From the coefficients of step t to the logits of a block of children."""
     heard, answers = heard_rows(problem, path, t, begin), len(path.bias1) - 4 * LANES
@@ -138,7 +138,7 @@ def _through_softmax(problem, path, sweep, t, begin, n, average):
         store(sweep.coefficients, (begin + i) * LANES, spread(ZERO))
 
 
-@njit(error_model="numpy")
+@inner
 def _through_cells(problem, inputs, path, sweep, t, begin, n):
     """From both states of step t to the gates, left in their place, and to the cell states and coefficients before."""
     one, width = spread(ONE), problem.units * LANES
@@ -178,20 +178,20 @@ def _through_cells(problem, inputs, path, sweep, t, begin, n):
         store(sweep.parent, at + 3 * LANES, load(sweep.parent, at + 3 * LANES) + s3)
 
 
-@njit(error_model="numpy")
+@inner
 def _sums_of(problem, sums, row):
     """Where the sums for the weights of the gates begin that stand in `row`."""
     width = 4 * problem.units * LANES
     return Rows(sums.cell, row * width, width)
 
 
-@njit(error_model="numpy")
+@inner
 def _backward_of(problem, backward, row):
     """The columns of the transposed weights of the gates that hear `row` and those behind it."""
     return Rows(backward.cell, row, HIDDEN + problem.units)
 
 
-@njit(error_model="numpy")
+@inner
 def _back(problem, inputs, votes, v, k, path, sweep, backward, sums, t):
     """From mean, coefficients and states of step t to those of step t - 1."""
     seen, width = problem.child.shape[1], 4 * problem.units
@@ -219,7 +219,7 @@ def _back(problem, inputs, votes, v, k, path, sweep, backward, sums, t):
     product(parent, width, _backward_of(problem, backward, 0), POSE, mean, mean, 1, LINEAR)
 
 
-@njit(error_model="numpy")
+@inner
 def _from_parents(problem, path, sweep, sums):
     """To the weights with which gates hear means and biases, from all steps at once."""
     width = 4 * problem.units
@@ -233,7 +233,7 @@ def _from_parents(problem, path, sweep, sums):
         store(bias.array, bias.at + g, together)
 
 
-@njit(error_model="numpy")
+@inner
 def _sum_gates(problem, inputs, gradients, path, sweep, sums, b, p, begin, n):
     """Gradients of the gates of a block summed over the steps; from them those of activations."""
     width, stride = 4 * problem.units, gates_width(problem)
@@ -254,7 +254,7 @@ def _sum_gates(problem, inputs, gradients, path, sweep, sums, b, p, begin, n):
         gradients.activations[a] += total(slope)
 
 
-@njit(error_model="numpy")
+@inner
 def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums, b, p, k, chunk):
     """From all steps at once to poses, activations and weights."""
     seen, width = problem.child.shape[1], 4 * problem.units
@@ -278,28 +278,9 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums
             product_gradients(problem, inputs, gradients, b, chunk, j, m, k, tile)
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
-def backward(problem, inputs, mean, logits, images):
-    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
-
-    Those of all weights are by chunk.
-    """
-    chunks = (images + CHUNK - 1) // CHUNK
-    gradients = Inputs(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.activations),
-        np.zeros(chunks * inputs.weights.shape[0], f32),
-        np.zeros(chunks * inputs.cell.shape[0], f32),
-        np.zeros(chunks * inputs.compatibility.shape[0], f32),
-        np.zeros(chunks * inputs.activation.shape[0], f32),
-    )
-    for chunk in prange(chunks):
-        _backward_chunk(problem, inputs, mean, logits, gradients, chunk, min(images, (chunk + 1) * CHUNK))
-    return gradients
-
-
-@njit(error_model="numpy")
-def _backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+@kernel
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+    """`backward` for the images from chunk * CHUNK to `end`."""
     (positions, _), count = problem.child.shape, problem.count
     votes, path = room(problem), new_path(problem, inputs, True)
     sweep = _new_sweep(problem, path)
@@ -330,7 +311,25 @@ def _backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
     _totals(sums.activation, gradients.activation, chunk * len(inputs.activation))
 
 
-@njit(error_model="numpy")
+def backward(problem, inputs, mean, logits, images):
+    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
+
+    Those of all weights are by chunk.
+    """
+    count = chunks(images)
+    gradients = Inputs(
+        np.zeros_like(inputs.poses),
+        np.zeros_like(inputs.activations),
+        np.zeros(count * inputs.weights.shape[0], f32),
+        np.zeros(count * inputs.cell.shape[0], f32),
+        np.zeros(count * inputs.compatibility.shape[0], f32),
+        np.zeros(count * inputs.activation.shape[0], f32),
+    )
+    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+    return gradients
+
+
+@inner
 def _clear(sweep):
     sweep.mean[:] = ZERO
     sweep.hidden[:] = ZERO
@@ -338,14 +337,14 @@ def _clear(sweep):
     sweep.parent[:] = ZERO
 
 
-@njit(error_model="numpy")
+@inner
 def _no_sums(weights):
     sums = aligned(len(weights) * LANES)
     sums[:] = ZERO
     return sums
 
 
-@njit(error_model="numpy")
+@inner
 def _totals(sums, gradient, at):
     for w in range(len(sums) // LANES):
         gradient[at + w] = total(load(sums, w * LANES))

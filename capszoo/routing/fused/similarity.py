@@ -8,10 +8,11 @@ way back makes anew what the way out has made.
 import collections
 
 import numpy as np
-from numba import njit, prange
 
+from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import LANES, exp, fma, load, maximum, spread, spread_at, store, total
-from capszoo.routing.fused.votes import CHUNK, TILE, ZERO, make_votes, product_gradients, room, votes_at
+from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
+from capszoo.routing.fused.votes import TILE, ZERO, make_votes, product_gradients, room, votes_at
 
 f32 = np.float32
 HALF, TWO = f32(0.5), f32(2.0)
@@ -30,14 +31,14 @@ Path = collections.namedtuple("Path", "mean coefficients distance similarity")
 Sweep = collections.namedtuple("Sweep", "mean distance coefficients")
 
 
-@njit(error_model="numpy")
+@inner
 def _path(problem):
     seen, steps = problem.child.shape[1], problem.count + 1
     pairs = steps * seen * LANES
     return Path(np.empty(steps * TILE, f32), np.empty(pairs, f32), np.empty(pairs, f32), np.empty(pairs, f32))
 
 
-@njit(error_model="numpy")
+@inner
 def _mean(problem, votes, v, k, coefficients, c, mean, m):
     """sum_i c_i V_i."""
     for d in range(0, TILE, LANES):
@@ -48,7 +49,7 @@ def _mean(problem, votes, v, k, coefficients, c, mean, m):
         store(mean, m + d, entry)
 
 
-@njit(error_model="numpy")
+@inner
 def _compare(problem, inputs, votes, v, k, path, t):
     """Distances and similarities of all votes to the mean of step t."""
     seen, components = problem.child.shape[1], inputs.mixture.shape[0] // 2
@@ -66,7 +67,7 @@ def _compare(problem, inputs, votes, v, k, path, t):
         store(path.similarity, z, similarity)
 
 
-@njit(error_model="numpy")
+@inner
 def _update(problem, inputs, votes, v, b, p, k, path, t):
     """Coefficients and mean of step t from the similarities of step t - 1."""
     seen, width = problem.child.shape[1], problem.blocks * LANES
@@ -88,7 +89,7 @@ def _update(problem, inputs, votes, v, b, p, k, path, t):
     _mean(problem, votes, v, k, path.coefficients, c, path.mean, t * TILE)
 
 
-@njit(error_model="numpy")
+@inner
 def _walk(problem, inputs, votes, v, b, p, k, path):
     """All steps, from the uniform mean to the comparison with the last one."""
     seen = problem.child.shape[1]
@@ -100,7 +101,7 @@ def _walk(problem, inputs, votes, v, b, p, k, path):
     _compare(problem, inputs, votes, v, k, path, problem.count)
 
 
-@njit(error_model="numpy")
+@inner
 def _logit(problem, inputs, b, p, k, path):
     """x_j: equation 13."""
     seen, width = problem.child.shape[1], problem.blocks * LANES
@@ -119,20 +120,11 @@ def _logit(problem, inputs, b, p, k, path):
     return fma(theta1, agreement, fma(theta3, presence, theta2))
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
-def forward(problem, inputs, images):
-    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    parents = images * problem.child.shape[0] * problem.blocks
-    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
-    for chunk in prange((images + CHUNK - 1) // CHUNK):
-        _forward_chunk(problem, inputs, mean, logits, chunk * CHUNK, min(images, (chunk + 1) * CHUNK))
-    return mean, logits
-
-
-@njit(error_model="numpy")
-def _forward_chunk(problem, inputs, mean, logits, begin, end):
+@kernel
+def forward_chunk(problem, inputs, mean, logits, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
     votes, path = room(problem), _path(problem)
-    for b in range(begin, end):
+    for b in range(chunk * CHUNK, end):
         make_votes(problem, inputs, b, votes)
         for p in range(problem.child.shape[0]):
             v = votes_at(problem, inputs, b, p, votes)
@@ -144,12 +136,20 @@ def _forward_chunk(problem, inputs, mean, logits, begin, end):
                 store(logits, s * LANES, _logit(problem, inputs, b, p, k, path))
 
 
-@njit(error_model="numpy")
+def forward(problem, inputs, images):
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
+    parents = images * problem.child.shape[0] * problem.blocks
+    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
+    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    return mean, logits
+
+
+@inner
 def _add(array, at, value):
     store(array, at, load(array, at) + value)
 
 
-@njit(error_model="numpy")
+@inner
 def _through_similarity(inputs, gradients, path, z, chunk, gradient):
     """From the gradient of a similarity to that of its distance, and of the mixture."""
     components = inputs.mixture.shape[0] // 2
@@ -165,7 +165,7 @@ def _through_similarity(inputs, gradients, path, z, chunk, gradient):
     return slope
 
 
-@njit(error_model="numpy")
+@inner
 def _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, gradient):
     """From the gradient of x_j to those of the last coefficients and distances."""
     seen, width = problem.child.shape[1], problem.blocks * LANES
@@ -184,7 +184,7 @@ def _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, gradien
         store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, heard * theta1))
 
 
-@njit(error_model="numpy")
+@inner
 def _from_distances(problem, votes, v, k, path, sweep, t):
     """Adds to the gradient of the mean of step t what its distances from the votes have."""
     seen = problem.child.shape[1]
@@ -196,7 +196,7 @@ def _from_distances(problem, votes, v, k, path, sweep, t):
         _add(sweep.mean, t * TILE + d, spread(-TWO) * pull)
 
 
-@njit(error_model="numpy")
+@inner
 def _from_mean(problem, votes, v, k, path, sweep, t):
     """Adds to the gradients of the coefficients what the mean of step t has; returns their mean under them."""
     seen, average = problem.child.shape[1], spread(ZERO)
@@ -210,7 +210,7 @@ def _from_mean(problem, votes, v, k, path, sweep, t):
     return average
 
 
-@njit(error_model="numpy")
+@inner
 def _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t, average):
     """From the coefficients of step t to the distances of step t - 1."""
     seen, width = problem.child.shape[1], problem.blocks * LANES
@@ -229,7 +229,7 @@ def _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t,
         store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, scaled))
 
 
-@njit(error_model="numpy")
+@inner
 def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile):
     """From all steps at once to poses and weights."""
     seen = problem.child.shape[1]
@@ -248,24 +248,9 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk
         )
 
 
-@njit(parallel=True, error_model="numpy", cache=True)
-def backward(problem, inputs, mean, logits, images):
-    """`Gradients` of a loss whose gradients of what `forward` returns are `mean` and `logits`."""
-    chunks = (images + CHUNK - 1) // CHUNK
-    gradients = Gradients(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.log_activations),
-        np.zeros(chunks * inputs.weights.shape[0], f32),
-        np.zeros(chunks * inputs.types.shape[0], f32),
-        np.zeros(chunks * inputs.mixture.shape[0], f32),
-    )
-    for chunk in prange(chunks):
-        _backward_chunk(problem, inputs, mean, logits, gradients, chunk, min(images, (chunk + 1) * CHUNK))
-    return gradients
-
-
-@njit(error_model="numpy")
-def _backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+@kernel
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+    """`backward` for the images from chunk * CHUNK to `end`."""
     (positions, seen), count = problem.child.shape, problem.count
     votes, path, tile = room(problem), _path(problem), np.empty(TILE, f32)
     sweep = Sweep(
@@ -290,3 +275,17 @@ def _backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
                     _from_distances(problem, votes, v, k, path, sweep, t - 1)
                     sweep.coefficients[:] = ZERO
                 _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile)
+
+
+def backward(problem, inputs, mean, logits, images):
+    """`Gradients` of a loss whose gradients of what `forward` returns are `mean` and `logits`."""
+    count = chunks(images)
+    gradients = Gradients(
+        np.zeros_like(inputs.poses),
+        np.zeros_like(inputs.log_activations),
+        np.zeros(count * inputs.weights.shape[0], f32),
+        np.zeros(count * inputs.types.shape[0], f32),
+        np.zeros(count * inputs.mixture.shape[0], f32),
+    )
+    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+    return gradients

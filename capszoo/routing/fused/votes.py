@@ -13,13 +13,11 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from capszoo.routing.fused.compiling import inner
 from capszoo.routing.fused.lanes import LANES, fma, load, spread, spread_at, store, total
 
 POSE = 16
 TILE = POSE * LANES
-# Images that a thread takes at once. Gradients of weights are summed by chunks, so that they do not depend on the
-# number of threads.
-CHUNK = 4
 # Votes of one image, in numbers, up to which reading them again is faster than making them again: 4 MiB.
 CACHED = 2**20
 ZERO = np.float32(0.0)
@@ -41,14 +39,14 @@ def kept(problem):
     return problem.child.size * problem.blocks * TILE <= CACHED
 
 
-@njit(error_model="numpy")
+@inner
 def room(problem):
     """A place for votes `[P, I, K, D, lanes]` if they are kept, else for those of one position."""
     positions = problem.child.shape[0] if kept(problem) else 1
     return np.empty(positions * problem.child.shape[1] * problem.blocks * TILE, np.float32)
 
 
-@njit(error_model="numpy")
+@inner
 def make_votes(problem, inputs, b, votes):
     """Makes the votes of image b, if they are kept."""
     if kept(problem):
@@ -56,7 +54,7 @@ def make_votes(problem, inputs, b, votes):
             _make(problem, inputs, b, p, votes, p * problem.child.shape[1] * problem.blocks * TILE)
 
 
-@njit(error_model="numpy")
+@inner
 def votes_at(problem, inputs, b, p, votes):
     """Where the votes for position p begin in `votes`; makes them, if they are not kept."""
     if kept(problem):
@@ -65,7 +63,7 @@ def votes_at(problem, inputs, b, p, votes):
     return 0
 
 
-@njit(error_model="numpy")
+@inner
 def _make(problem, inputs, b, p, votes, v):
     poses, weights, addition, blocks = inputs.poses, inputs.weights, problem.addition, problem.blocks
     for i in range(problem.child.shape[1]):
@@ -91,7 +89,7 @@ def _add_moments(votes, v, centre, coefficient, first, second):
     return first + weighted, fma(weighted, deviation, second)
 
 
-@njit(error_model="numpy")
+@inner
 def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
     """Sums over the children of position p: coefficient * (v - centre), and coefficient * (v - centre)^2."""
     seen, blocks = problem.child.shape[1], problem.blocks
@@ -116,7 +114,7 @@ def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
         store(second, d + 3 * LANES, g3)
 
 
-@njit(error_model="numpy")
+@inner
 def product_gradients(problem, inputs, gradients, b, chunk, j, matrix, k, tile):
     """V = M W: dM = dV W^T and dW = M^T dV for one pair, whose dV is `tile`."""
     m, w = (b * problem.children + j) * POSE, (matrix * problem.blocks + k) * TILE
