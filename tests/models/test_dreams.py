@@ -4,15 +4,14 @@ import keras
 import numpy as np
 import pytest
 from oracles import probabilistic_capsules as oracle
-from support import assert_same_state, fill, state_of_a_killed_run
+from support import assert_same_state, fill, states_of_whole_and_killed
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.config import ConfigError
 from capszoo.models import ProbabilisticCapsNet
 from capszoo.models.dreams import CapsuleSurprise, Dreams
 from capszoo.recipes import parse_recipe
-from capszoo.training import train
-from capszoo.weight_files import read_arrays, save_weights
+from capszoo.weight_files import save_weights
 
 NET = ProbabilisticCapsNet(**TINY, learns="dreams")
 IMAGES = np.random.default_rng(0).random((6, 12, 12, 1), dtype="float32")
@@ -160,6 +159,5 @@ def test_a_killed_run_goes_on_with_the_network_that_it_began_with(tmp_path):
         "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "start_from": str(start)},
     }
     recipe = parse_recipe("tiny", mapping)
-    train(recipe, tmp_path / "whole")
-    expected, _ = read_arrays(tmp_path / "whole" / "checkpoint.safetensors")
-    assert_same_state(state_of_a_killed_run(recipe, tmp_path / "killed"), expected)
+    expected, killed = states_of_whole_and_killed(recipe, tmp_path)
+    assert_same_state(killed, expected)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import yaml
 from oracles import probabilistic_capsules as oracle
-from support import assert_same_state, fill, state_of_a_killed_run
+from support import assert_same_state, fill, states_of_whole_and_killed
 from tiny import PROBABILISTIC as TINY
 
 from capszoo import presets, recipes
@@ -211,10 +211,9 @@ def mapping_of(model):
 )
 def test_an_interrupted_run_ends_with_the_same_bits(mapping, tmp_path):
     recipe = parse_recipe("tiny", mapping_of(mapping))
-    train(recipe, tmp_path / "whole")
-    expected, _ = read_arrays(tmp_path / "whole" / "checkpoint.safetensors")
+    expected, killed = states_of_whole_and_killed(recipe, tmp_path)
     assert any(name.startswith(("random/", "training/")) for name in expected)
-    assert_same_state(state_of_a_killed_run(recipe, tmp_path / "killed"), expected)
+    assert_same_state(killed, expected)
 
 
 def test_a_checkpoint_from_before_the_objectives_noise_was_kept_is_still_read(tmp_path):
