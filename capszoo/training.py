@@ -171,7 +171,7 @@ class _Run:
                 LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
             if self.objective.begin:
                 self.objective.begin(recipe.data.open("train"), fresh)
-            first = self.batches.batch_at(0)["images"]
+            first = self._batch_at(0)["images"]
             health = check_health(recipe, self.model, first, fresh=not config.start_from)
             LOGGER.info("activations at the start: %s", health)
             self._save()
@@ -206,11 +206,11 @@ class _Run:
         )
         # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
         jit = keras.backend.backend() == "jax" or config.xla
-        self.objective.model.compile(
-            optimizer, loss=self.objective.losses, metrics=self.objective.metrics, jit_compile=jit
-        )
+        self.objective.compile(optimizer, self._batch_at(0), jit)
         self.optimizer = self.objective.model.optimizer
-        self.optimizer.build(self.objective.model.trainable_variables)
+
+    def _batch_at(self, step):
+        return {**self.batches.batch_at(step), "progress": step / self.total}
 
     def _state(self):
         weights = {v.path for v in self.model.weights}
@@ -298,8 +298,7 @@ class _Run:
         """
         model, totals = self.objective.model, collections.Counter()
         for step in range(first, stop):
-            batch = {**self.batches.batch_at(step), "progress": step / self.total}
-            inputs, targets = self.objective.arrange(batch)
+            inputs, targets = self.objective.arrange(self._batch_at(step))
             logs = {
                 name: float(x) for name, x in model.train_on_batch(inputs, targets, return_dict=True).items()
             }

@@ -8,6 +8,10 @@ from pathlib import Path
 # Before anything imports Keras or TensorFlow.
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Tests compile much with XLA and compute little.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np

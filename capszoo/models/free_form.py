@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.models.bound import PixelSurprise, SummedOutput
+from capszoo.models.objective import Objective
 
 FREE = ("part_poses", "part_logits", "poses", "logits")
 
@@ -87,13 +88,12 @@ def infer_freely(network, model, images, steps=300, learning_rate=0.02, progress
     for name, array in start.items():
         free.free[name].assign(array)
     optimised = keras.Model(pixels, {"reconstruction": outputs["reconstruction"], "divergence": divergence})
+    losses = {"reconstruction": PixelSurprise(network.pixel_deviation), "divergence": SummedOutput()}
+    targets = {"reconstruction": images, "divergence": np.zeros(divergence.shape, "float32")}
+    objective = Objective(optimised, losses, {}, lambda batch: (batch, targets))
     with _only(free, model):
-        optimised.compile(
-            keras.optimizers.Adam(learning_rate),
-            loss={"reconstruction": PixelSurprise(network.pixel_deviation), "divergence": SummedOutput()},
-            jit_compile=False,
-        )
-        losses = _optimise(optimised, images, divergence.shape, steps, progress)
+        objective.compile(keras.optimizers.Adam(learning_rate), images)
+        losses = _optimise(optimised, images, targets, steps, progress)
     final = keras.Model(pixels, outputs).predict_on_batch(images)
     return FreeForm({name: np.asarray(array) for name, array in final.items()}, losses)
 
@@ -137,8 +137,7 @@ def _only(free, model):
             layer.trainable = trainable
 
 
-def _optimise(model, images, divergence_shape, steps, progress):
-    targets = {"reconstruction": images, "divergence": np.zeros(divergence_shape, "float32")}
+def _optimise(model, images, targets, steps, progress):
     losses = []
     for _ in range(steps):
         model.reset_metrics()

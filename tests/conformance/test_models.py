@@ -129,12 +129,11 @@ def test_constant_images_have_finite_outputs_and_gradients(model, objective, bat
 
 def test_one_batch_can_be_learnt_by_heart(golden, batch):
     objective = golden.objective(golden.build())
-    objective.model.compile(
-        keras.optimizers.Adam(golden.learning_rate), loss=objective.losses, jit_compile=False
-    )
+    objective.compile(keras.optimizers.Adam(golden.learning_rate), batch)
     inputs, targets = objective.arrange(batch)
     losses = []
-    while len(losses) < 200 and (not losses or losses[-1] >= 0.1 * losses[0]):
+    # How many steps it takes depends on rounding, hence on the machine.
+    while len(losses) < 400 and (not losses or losses[-1] >= 0.1 * losses[0]):
         objective.model.reset_metrics()
         losses.append(objective.model.train_on_batch(inputs, targets, return_dict=True)["loss"])
     assert losses[-1] < 0.1 * losses[0]

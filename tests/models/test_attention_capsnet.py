@@ -39,8 +39,8 @@ def subject(data):
     keras.utils.set_random_seed(0)
     model = recipe.build()
     objective = recipe.objective(model)
-    objective.model.compile(keras.optimizers.Adam(0.005), loss=objective.losses)
     batch = recipe.data.open("train").batch(np.arange(100), None)
+    objective.compile(keras.optimizers.Adam(0.005), batch)
     for _ in range(40):
         objective.model.train_on_batch(*objective.arrange(batch))
     return Subject("trained", recipe, model)

@@ -121,7 +121,7 @@ def test_what_was_inferred_awake_is_learnt_to_be_recognised_turned():
     objective = NET.objective(model)
     objective.begin(None, [])
     before = model(IMAGES)
-    objective.model.compile(keras.optimizers.Adam(3e-3), loss=objective.losses)
+    objective.compile(keras.optimizers.Adam(3e-3), {"images": IMAGES})
     inputs, targets = objective.arrange({"images": IMAGES})
     losses = [objective.model.train_on_batch(inputs, targets, return_dict=True) for _ in range(80)]
     dreams = [logs["dreams_loss"] for logs in losses]

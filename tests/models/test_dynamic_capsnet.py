@@ -223,12 +223,11 @@ def test_a_compiled_training_step_moves_every_weight():
     architecture = dataclasses.replace(SMALL, decoder=False)
     model = architecture.build((17, 17, 1), 5)
     objective = architecture.objective(model)
-    objective.model.compile(
-        keras.optimizers.Adam(1e-3), loss=objective.losses, metrics=objective.metrics, jit_compile=True
-    )
-    before = model.get_weights()
     images = np.random.default_rng(0).random((4, 17, 17, 1), "float32")
-    objective.model.train_on_batch(*objective.arrange({"images": images, "labels": np.array([0, 1, 2, 3])}))
+    batch = {"images": images, "labels": np.array([0, 1, 2, 3])}
+    objective.compile(keras.optimizers.Adam(1e-3), batch, jit_compile=True)
+    before = model.get_weights()
+    objective.model.train_on_batch(*objective.arrange(batch))
     for weight, old in zip(model.weights, before, strict=True):
         assert np.any(weight.numpy() != old), weight.path
 

@@ -259,8 +259,7 @@ def test_one_batch_can_be_learnt_by_heart(changes):
     objective = architecture.objective(architecture.build((24, 24, 1), 5))
     batch = {"images": drawn(10, (24, 24, 1)), "labels": np.arange(10) % 5, "progress": 0.0}
     inputs, targets = objective.arrange(batch)
-    optimizer = keras.optimizers.Adam(0.01, global_clipnorm=10.0)
-    objective.model.compile(optimizer, loss=objective.losses, jit_compile=False)
+    objective.compile(keras.optimizers.Adam(0.01, global_clipnorm=10.0), batch)
     first = last = objective.model.train_on_batch(inputs, targets)
     for _ in range(199):
         if last < 0.1 * first:

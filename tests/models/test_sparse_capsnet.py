@@ -37,7 +37,7 @@ def built(architecture=SMALL):
 
 def compiled(model, architecture=SMALL):
     objective = architecture.objective(model)
-    objective.model.compile(keras.optimizers.Adam(3e-3), loss=objective.losses, jit_compile=False)
+    objective.compile(keras.optimizers.Adam(3e-3), {"images": drawn()})
     return objective
 
 
