@@ -92,6 +92,34 @@ def test_the_table_of_linear_classifiers_in_the_readme_is_that_of_the_cards(name
     assert rows[number + 1] == f"| the paper's | {papers} |"
 
 
+@pytest.mark.parametrize("name", ["sparse_mnist_expanded_small", "dense_mnist_expanded_small"])
+def test_the_table_of_support_vector_machines_in_the_readme_is_that_of_the_cards(name):
+    metrics = {metric.protocol: metric.value for metric in capszoo.get_preset(name).card.metrics}
+    papers = recipes.read_recipe(name).card.protocols
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, row in enumerate(rows) if row.startswith(f"| `{name}` |")]
+    for row, errors, affine in (
+        (f"| `{name}` |", metrics, "affnist_synth"),
+        ("| the paper's |", papers, "affnist"),
+    ):
+        shown = (errors[protocol] for protocol in ("svm", f"svm_{affine}", f"svm_transfer_{affine}"))
+        assert rows[number] == f"{row} {' | '.join(f'{100 * (1 - error):.2f}' for error in shown)} |"
+        number += 1
+
+
+def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
+    sparse, dense = (
+        {
+            metric.protocol: metric
+            for metric in capszoo.get_preset(f"{name}_mnist_expanded_small").card.metrics
+        }
+        for name in ("sparse", "dense")
+    )
+    for protocol in ("svm", "svm_affnist_synth", "svm_transfer_affnist_synth"):
+        assert sparse[protocol].interval[1] < dense[protocol].interval[0], protocol
+    assert sparse["svm_affnist_synth"].value < 0.6 * dense["svm_affnist_synth"].value
+
+
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
 def test_drawn_digits_are_read(name):
     if not recipes.read_recipe(name).model.head:
