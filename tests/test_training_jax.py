@@ -73,6 +73,8 @@ def folder(tmp_path_factory):
         **os.environ,
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
+        # It computes more than it compiles.
+        "XLA_FLAGS": "",
         "CAPSZOO_DATA_DIR": str(write_mnist(folder / "data")),
         "TFDS_DATA_DIR": str(folder / "none"),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

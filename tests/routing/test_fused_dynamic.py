@@ -30,7 +30,8 @@ def layer_of(kind, count=3, dtype="float32", create=DynamicRouting, scale=0.4):
     routing = create(count, dtype=dtype, **options)
     layer = LatentCapsules(parents, entries, routing, dtype=dtype)
     rng = np.random.default_rng(0)
-    poses = rng.normal(size=(3, children, 1, 1, width)).astype("float32")
+    # More than four, and no multiple of it.
+    poses = rng.normal(size=(5, children, 1, 1, width)).astype("float32")
     with fused.host_calls(False):
         layer(tf.constant(poses.astype(dtype)))
     for weight in layer.weights:
