@@ -132,6 +132,7 @@ def of_threads(count):
     """Inside, kernels run on so many threads."""
     with ThreadPoolExecutor(count) as pool, pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "_pool", lambda: pool)
+        patch.setattr(threads, "_cores", lambda: count)
         yield
 
 

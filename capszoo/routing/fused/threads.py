@@ -23,9 +23,16 @@ def in_parts(work, parts):
     """Calls `work(part)` for each of `range(parts)`, on as many threads as there are cores for this process."""
     if parts == 1:
         work(0)
-    else:
-        # As a list, so that what a thread raises is raised here.
-        list(_pool().map(work, range(parts)))
+        return
+    left = iter(range(parts))
+
+    def share(_):
+        # The iterator gives each part to one thread, the next to whichever has finished first.
+        for part in left:
+            work(part)
+
+    # As a list, so that what a thread raises is raised here.
+    list(_pool().map(share, range(_cores())))
 
 
 @functools.cache
