@@ -8,7 +8,7 @@ from numba import njit
 
 from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import LANES, exp, fma, load, spread, store, total
-from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
+from capszoo.routing.fused.threads import CHUNK, in_chunks, no_gradients
 from capszoo.routing.fused.votes import (
     POSE,
     TILE,
@@ -200,14 +200,7 @@ def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
 
 def backward(problem, inputs, fit, mean, logits, images):
     """`Gradients` of a loss whose gradients of the last iteration are `mean` [B, P, K, D, lanes] and `logits`."""
-    count = chunks(images)
-    gradients = Gradients(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.activations),
-        np.zeros(count * inputs.weights.shape[0], f32),
-        np.zeros(count * inputs.beta_u.shape[0], f32),
-        np.zeros(count * inputs.beta_a.shape[0], f32),
-    )
+    gradients = Gradients(*no_gradients(inputs, images))
     in_chunks(backward_chunk, images, problem, inputs, fit, mean, logits, gradients)
     return gradients
 

@@ -34,7 +34,7 @@ from capszoo.routing.fused.recurrent import (
     vote_rows,
     walk,
 )
-from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
+from capszoo.routing.fused.threads import CHUNK, in_chunks, no_gradients
 from capszoo.routing.fused.votes import (
     POSE,
     TILE,
@@ -316,15 +316,7 @@ def backward(problem, inputs, mean, logits, images):
 
     Those of all weights are by chunk.
     """
-    count = chunks(images)
-    gradients = Inputs(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.activations),
-        np.zeros(count * inputs.weights.shape[0], f32),
-        np.zeros(count * inputs.cell.shape[0], f32),
-        np.zeros(count * inputs.compatibility.shape[0], f32),
-        np.zeros(count * inputs.activation.shape[0], f32),
-    )
+    gradients = Inputs(*no_gradients(inputs, images))
     in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
     return gradients
 

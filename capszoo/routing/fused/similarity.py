@@ -11,7 +11,7 @@ import numpy as np
 
 from capszoo.routing.fused.compiling import inner, kernel
 from capszoo.routing.fused.lanes import LANES, exp, fma, load, maximum, spread, spread_at, store, total
-from capszoo.routing.fused.threads import CHUNK, chunks, in_chunks
+from capszoo.routing.fused.threads import CHUNK, in_chunks, no_gradients
 from capszoo.routing.fused.votes import TILE, ZERO, make_votes, product_gradients, room, votes_at
 
 f32 = np.float32
@@ -279,13 +279,6 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
 
 def backward(problem, inputs, mean, logits, images):
     """`Gradients` of a loss whose gradients of what `forward` returns are `mean` and `logits`."""
-    count = chunks(images)
-    gradients = Gradients(
-        np.zeros_like(inputs.poses),
-        np.zeros_like(inputs.log_activations),
-        np.zeros(count * inputs.weights.shape[0], f32),
-        np.zeros(count * inputs.types.shape[0], f32),
-        np.zeros(count * inputs.mixture.shape[0], f32),
-    )
+    gradients = Gradients(*no_gradients(inputs, images))
     in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
     return gradients
