@@ -655,7 +655,6 @@ MODELS = [
         "lstm",
         models.LSTMCapsNet(**_CONSENSUS, units=6, num_iterations=2),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
-        learning_rate=1e-2,
         # The last bias of each: a softmax does not feel a number added to all its logits.
         unfelt=(
             "conv_capsules1/routing/compatibility_bias1",
