@@ -210,8 +210,14 @@ class TrainConfig:
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       start_from: a file of weights to begin with, such as `runs/NAME/best.safetensors`, wherever it has one of the
         model's in its shape; None begins with random ones.
-      learning_rate, decay_rate, decay_steps, minimum_learning_rate: Adam with
-        rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)).
+      schedule: how the learning rate falls; "exponential", with
+        rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
+        rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.
+      learning_rate, decay_rate, decay_steps, minimum_learning_rate: of the schedule; "cosine" has no decay.
+      warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
+      weight_decay: each step takes this share of the learning rate away from every weight but biases (AdamW).
+      average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
+        average. None keeps the weights themselves.
       gradient_clip: bound on the global gradient norm; None leaves gradients alone.
       precision: Keras dtype policy. Routing stays in float32 whatever it says.
       xla: compile the training step with XLA.
@@ -227,10 +233,14 @@ class TrainConfig:
     images: int | None = None
     seed: int = 0
     start_from: str | None = None
+    schedule: typing.Literal["exponential", "cosine"] = "exponential"
     learning_rate: float = 1e-3
     decay_rate: float = 0.96
     decay_steps: int = 2000
     minimum_learning_rate: float = 1e-6
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    average: float | None = None
     gradient_clip: float | None = 10.0
     precision: typing.Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     xla: bool = False
@@ -251,10 +261,13 @@ class TrainConfig:
                 raise ConfigError(
                     f"train.{name}: must be positive and finite. Received: {getattr(self, name)}"
                 )
-        if not 0 <= self.minimum_learning_rate < math.inf:
-            raise ConfigError(
-                f"train.minimum_learning_rate: must be at least 0. Received: {self.minimum_learning_rate}"
-            )
+        for name in ("minimum_learning_rate", "weight_decay", "warmup_steps"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
+        if self.warmup_steps and self.schedule != "cosine":
+            raise ConfigError(f"train.warmup_steps: only 'cosine' warms up. Received: {self.schedule!r}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ConfigError(f"train.average: must be in (0, 1) or null. Received: {self.average}")
         if self.gradient_clip is not None and not self.gradient_clip > 0:
             raise ConfigError(
                 f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"

@@ -65,6 +65,22 @@ class FlooredDecay(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
+def learning_rate_schedule(config, steps):
+    """The learning rate of a run of so many steps, as a function of the step; see `TrainConfig`."""
+    if config.schedule == "exponential":
+        return FlooredDecay(
+            config.learning_rate, config.decay_rate, config.decay_steps, config.minimum_learning_rate
+        )
+    warmup = min(config.warmup_steps, steps - 1)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if warmup else config.learning_rate,
+        steps - warmup,
+        alpha=min(1.0, config.minimum_learning_rate / config.learning_rate),
+        warmup_target=config.learning_rate if warmup else None,
+        warmup_steps=warmup,
+    )
+
+
 @contextlib.contextmanager
 def dtype_policy(name):
     """Layers made inside get the Keras dtype policy `name`."""
@@ -197,13 +213,18 @@ class _Run:
 
     def _compile(self):
         config = self.recipe.train
-        rate = FlooredDecay(
-            config.learning_rate, config.decay_rate, config.decay_steps, config.minimum_learning_rate
-        )
         # Named, since the names in a checkpoint must not depend on what else this process has trained.
         optimizer = keras.optimizers.Adam(
-            rate, epsilon=1e-8, global_clipnorm=config.gradient_clip, name="adam"
+            learning_rate_schedule(config, self.total),
+            epsilon=1e-8,
+            global_clipnorm=config.gradient_clip,
+            weight_decay=config.weight_decay or None,
+            use_ema=config.average is not None,
+            ema_momentum=config.average or 0.99,
+            name="adam",
         )
+        variables = self.objective.model.trainable_variables
+        optimizer.exclude_from_weight_decay([v for v in variables if len(v.shape) < 2])
         # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
         jit = keras.backend.backend() == "jax" or config.xla
         self.objective.compile(optimizer, self._batch_at(0), jit)
@@ -282,7 +303,8 @@ class _Run:
         record = {"step": stop, **logs, "images_per_second": images / (time.perf_counter() - started)}
         record["learning_rate"] = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
         if stop == epoch_end:
-            record |= {"epoch": stop // per_epoch, **self._validate()}
+            with self._averaged():
+                record |= {"epoch": stop // per_epoch, **self._validate()}
         # The log first: what it says beyond the checkpoint is dropped on the next start, what it lacks stays lost.
         self._log(record)
         self._save()
@@ -314,6 +336,21 @@ class _Run:
             f"the loss stopped being finite between steps {self.step} and {step}; the weights of step "
             f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
         )
+
+    @contextlib.contextmanager
+    def _averaged(self):
+        """The model has the average of its weights inside, where `train.average` asks for one."""
+        if self.recipe.train.average is None:
+            yield
+            return
+        variables = self.objective.model.trainable_variables
+        kept = [np.asarray(variable).copy() for variable in variables]
+        self.optimizer.finalize_variable_values(variables)
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, kept, strict=True):
+                variable.assign(value)
 
     def _validate(self):
         """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here.

@@ -60,7 +60,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_one():
 
 
 def test_a_key_that_resembles_nothing_is_refused_without_a_guess():
-    with pytest.raises(ConfigError, match=r"^train\.zzz: unknown key\. Valid: batch_size, "):
+    with pytest.raises(ConfigError, match=r"^train\.zzz: unknown key\. Valid: average, "):
         parse(TrainConfig, {"zzz": 3}, "train")
 
 

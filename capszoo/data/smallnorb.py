@@ -32,7 +32,7 @@ VIEWS = {
 @section("data", "smallnorb")
 @dataclasses.dataclass(frozen=True)
 class Smallnorb(DataSet):
-    """smallNORB as the authors' EM-routing code prepares it: resize, brightness, contrast, crop, standardise.
+    """smallNORB as the authors' EM-routing code prepares it, but for the order: resize, crop, standardise, jitter.
 
     A batch has the left and the right image as two channels, the category as `labels`, and the codes of `instance`,
     `elevation`, `azimuth` and `lighting` (int64 [n]; those of TFDS).
@@ -40,26 +40,31 @@ class Smallnorb(DataSet):
     where:
       size: both sides of the resized image; the files have 96.
       crop: both sides of the crop, at random in training and central otherwise; `size` keeps the whole image.
-      brightness: training images become lighter or darker by up to this many of 255 grey levels.
-      contrast: training images are stretched about each channel's mean by a factor of 1 - contrast to 1 + contrast.
       standardise: each pair gets mean 0 and deviation 1; without it, images stay (and are clipped) in [0, 1].
+      jitter: what training changes brightness and contrast of: the "standardised" crop, or the "raw" pair before crop
+        and standardisation, as the authors' code does.
+      brightness: training images become lighter or darker by up to so many deviations of a standardised image, or so
+        many of 255 grey levels of a raw one.
+      contrast: training images are stretched about each channel's mean by a factor of 1 - contrast to 1 + contrast.
       validation_instance: the training toy of each category (4, 6, 7, 8 or 9) that is kept for validation, 4,860
         pairs; None trains on all 24,300 and has no validation split.
       views: which viewpoints there are, in every split: a key of `VIEWS`.
 
     Source: authors' code of Hinton et al. 2018 (matrix capsules with EM routing), and Table 2 for `views`.
-    Differs from the paper: the authors train on all toys; here one of five is kept for choosing, unless
+    Differs from the paper: standardising after the jitter undoes changes of brightness and nearly undoes those of
+    contrast, so by default the jitter comes last; the authors' code has jitter="raw", brightness=63, contrast=0.8. The
+    authors train on all toys; here one of five is kept for choosing, unless
     `validation_instance` is None. Resized images are rounded to whole grey levels. Pixels are interpolated between
-    pixel centres, so that 96 to 48 averages 2 x 2 pixels. Note that standardising undoes changes of brightness and
-    nearly undoes those of contrast, in the authors' code as here.
+    pixel centres, so that 96 to 48 averages 2 x 2 pixels.
     Errors: `ValueError` for an option out of range; `DataNotFound` from `open`.
     """
 
     size: int = 48
     crop: int = 32
-    brightness: float = 63.0
-    contrast: float = 0.8
     standardise: bool = True
+    jitter: Literal["standardised", "raw"] = "standardised"
+    brightness: float = 2.0
+    contrast: float = 0.5
     validation_instance: Literal[4, 6, 7, 8, 9] | None = 9
     views: Literal["all", "familiar azimuth", "novel azimuth", "familiar elevation", "novel elevation"] = (
         "all"
@@ -75,6 +80,8 @@ class Smallnorb(DataSet):
         if self.brightness < 0 or not 0 <= self.contrast <= 1:
             received = f"{self.brightness}, {self.contrast}"
             raise ValueError(f"brightness must be at least 0 and contrast in [0, 1]. Received: {received}")
+        if self.jitter == "standardised" and not self.standardise:
+            raise ValueError("jitter of standardised images needs standardise. Received: standardise False")
         if self.validation_instance not in (None, *TRAIN_INSTANCES):
             expected = f"validation_instance must be None or one of {TRAIN_INSTANCES}"
             raise ValueError(f"{expected}. Received: {self.validation_instance!r}")
@@ -95,7 +102,7 @@ class Smallnorb(DataSet):
 
     @property
     def raw(self) -> "Smallnorb":
-        return dataclasses.replace(self, size=SIDE, crop=SIDE, standardise=False)
+        return dataclasses.replace(self, size=SIDE, crop=SIDE, standardise=False, jitter="raw")
 
     @property
     def preprocessing(self) -> dict:
@@ -152,10 +159,13 @@ class PairSplit(ArraySplit):
     def batch(self, indices, rng=None):
         batch, options = super().batch(indices), self.options
         images, rng = batch["images"], rng if self.augmented else None
-        if rng is not None:
+        if rng is not None and options.jitter == "raw":
             images = jitter(images, rng, options.brightness / 255, options.contrast)
         images = crop(images, options.crop, rng, self.shift)
-        return {**batch, "images": standardise(images) if options.standardise else np.clip(images, 0, 1)}
+        images = standardise(images) if options.standardise else np.clip(images, 0, 1)
+        if rng is not None and options.jitter == "standardised":
+            images = jitter(images, rng, options.brightness, options.contrast)
+        return {**batch, "images": images}
 
     def fingerprint(self):
         moved = f" {self.shift}" if any(self.shift) else ""

@@ -171,7 +171,7 @@ def _common_data(subjects):
 def _grey(data):
     """The test split before standardisation, in [0, 1]."""
     standardised = data.preprocessing.get("standardise")
-    return (dataclasses.replace(data, standardise=False) if standardised else data).open("test")
+    return (dataclasses.replace(data, standardise=False, jitter="raw") if standardised else data).open("test")
 
 
 def _inputs(data, grey, indices):

@@ -130,7 +130,7 @@ def test_rows_are_in_the_order_of_their_factors():
 def test_channels_are_left_and_right_at_the_mean_of_two_by_two_pixels(prepared):
     import tensorflow_datasets as tfds
 
-    split = Synthnorb(crop=48, standardise=False).open("test")
+    split = Synthnorb(crop=48, standardise=False, jitter="raw").open("test")
     stored = tfds.load("synthnorb", data_dir=prepared, split="test[:5]", download=False)
     for example in tfds.as_numpy(stored):
         same = (split.labels == example["label_category"]) & (
@@ -152,8 +152,10 @@ def test_resizing_a_ramp_gives_a_ramp(size):
 
 
 def test_evaluation_crops_the_middle():
-    whole = Synthnorb(crop=48, standardise=False).open("test").batch(np.arange(4), None)["images"]
-    middle = Synthnorb(standardise=False).open("test").batch(np.arange(4), None)["images"]
+    whole = (
+        Synthnorb(crop=48, standardise=False, jitter="raw").open("test").batch(np.arange(4), None)["images"]
+    )
+    middle = Synthnorb(standardise=False, jitter="raw").open("test").batch(np.arange(4), None)["images"]
     np.testing.assert_array_equal(middle, whole[:, 8:40, 8:40])
 
 
@@ -198,7 +200,9 @@ def test_jitter_is_one_brightness_and_one_contrast_for_both_eyes():
 
 def test_images_stay_in_the_unit_range_where_they_are_not_standardised():
     images = (
-        Synthnorb(standardise=False).open("train").batch(np.arange(100), np.random.default_rng(0))["images"]
+        Synthnorb(standardise=False, jitter="raw")
+        .open("train")
+        .batch(np.arange(100), np.random.default_rng(0))["images"]
     )
     assert images.min() >= 0
     assert images.max() <= 1
@@ -212,7 +216,7 @@ def test_fingerprints_tell_evaluations_apart():
     options = [
         Synthnorb(),
         Synthnorb(crop=28),
-        Synthnorb(standardise=False),
+        Synthnorb(standardise=False, jitter="raw"),
         Synthnorb(views="novel azimuth"),
     ]
     prints = [option.open("test").fingerprint() for option in options]
@@ -250,7 +254,8 @@ def test_a_folder_that_is_still_being_written_is_not_read(no_data, prepared, mon
     ("option", "message"),
     [
         ({"crop": 49}, r"crop must be in \[1, 48\].* Received: 49"),
-        ({"contrast": 1.5}, r"contrast in \[0, 1\]\. Received: 63.0, 1.5"),
+        ({"contrast": 1.5}, r"contrast in \[0, 1]\. Received: 2.0, 1.5"),
+        ({"standardise": False}, "jitter of standardised images needs standardise"),
         ({"validation_instance": 3}, r"3 is not allowed.*4, 6, 7, 8, 9"),
         ({"views": "novel"}, r"'novel' is not allowed"),
         ({"azimuth": 3}, "unknown key"),
@@ -264,3 +269,24 @@ def test_options_out_of_range_are_refused(option, message):
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match=r"train, validation, test\. Received: 'valid'"):
         Synthnorb().open("valid")
+
+
+def test_jitter_after_standardising_changes_what_the_network_sees():
+    rng = np.random.default_rng
+    split = Synthnorb().open("train")
+    images = split.batch(np.arange(500), rng(0))["images"]
+    # Up to two deviations of brightness, and a contrast of 0.5 to 1.5.
+    assert np.abs(images.mean((1, 2, 3))).max() > 1.9
+    deviation = (images - images.mean((1, 2), keepdims=True)).std((1, 2, 3))
+    assert deviation.min() < 0.55
+    assert deviation.max() > 1.45
+
+
+def test_standardising_after_the_jitter_undoes_it():
+    images = (
+        Synthnorb(jitter="raw", brightness=63.0, contrast=0.8)
+        .open("train")
+        .batch(np.arange(100), np.random.default_rng(0))["images"]
+    )
+    np.testing.assert_allclose(images.mean((1, 2, 3)), 0, atol=1e-4)
+    np.testing.assert_allclose(images.std((1, 2, 3)), 1, atol=1e-4)

@@ -164,7 +164,9 @@ def test_changed_pixels_stay_between_the_images_own_black_and_white(measured, re
     """In grey levels, which the network's input is turned back into."""
     _, subjects = measured
     shown = subjects["first"].model.shown
-    pictures = whole_test_split(recipe("tiny_cnn", "data.standardise=false").data)["images"].astype("float64")
+    pictures = whole_test_split(recipe("tiny_cnn", "data.standardise=false", "data.jitter=raw").data)[
+        "images"
+    ].astype("float64")
     mean, deviation = (f(pictures, axis=(1, 2, 3), keepdims=True) for f in (np.mean, np.std))
     which = recognise(shown[0], (pictures - mean) / deviation)
     # The first three things shown are the first batch, unchanged and after FGSM with each epsilon.
@@ -255,7 +257,7 @@ def test_without_a_black_box_there_is_no_panel_for_one_and_all_images_can_be_att
 
 def test_models_that_take_other_images_or_share_a_name_are_refused(recipe):
     first = subject(recipe, "a", 0)
-    other = Subject("b", recipe("tiny_cnn", "data.standardise=false"), None)
+    other = Subject("b", recipe("tiny_cnn", "data.standardise=false", "data.jitter=raw"), None)
     with pytest.raises(ConfigError, match="the same images"):
         measure_robustness([first, other])
     with pytest.raises(ConfigError, match="a name of its own"):
