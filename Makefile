@@ -8,7 +8,7 @@ OUT := build/demo
 
 run: $(VENV)/ready
 	$(BIN)/capszoo list
-	$(BIN)/capszoo predict capszoo/samples/digits/*.png --model dynamic_mnist --out $(OUT)/predictions.png
+	$(BIN)/capszoo predict capszoo/data/samples/digits/*.png --model dynamic_mnist --out $(OUT)/predictions.png
 	rm -rf $(OUT)/models
 	$(BIN)/capszoo export dynamic_mnist --out $(OUT)/models
 

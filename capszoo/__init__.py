@@ -8,7 +8,9 @@
 Importing the package imports neither Keras nor a backend; making a model does.
 """
 
-from capszoo.presets import create, describe, get_preset, list_models, load
+from capszoo.zoo.listing import describe, list_models
+from capszoo.zoo.loading import create, load
+from capszoo.zoo.presets import get_preset
 
 __all__ = ["create", "describe", "evaluate", "export", "get_preset", "list_models", "load"]
 

@@ -8,8 +8,8 @@ import shutil
 import keras
 import numpy as np
 
-from capszoo.training import train
-from capszoo.weight_files import read_arrays
+from capszoo.training.run import train
+from capszoo.training.weight_files import read_arrays
 
 POLICIES = ("mixed_float16", "mixed_bfloat16")
 

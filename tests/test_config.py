@@ -6,7 +6,8 @@ import typing
 import pytest
 
 from capszoo import config
-from capszoo.config import ConfigError, TrainConfig, apply_overrides, parse, read_yaml, section
+from capszoo.config import ConfigError, apply_overrides, parse, read_yaml, section
+from capszoo.training.config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)

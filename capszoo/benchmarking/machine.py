@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-from capszoo import provenance
+from capszoo.protocols import provenance
 
 # Other work per CPU above which absolute numbers, and with them small ratios, are not to be trusted.
 BUSY = 0.3

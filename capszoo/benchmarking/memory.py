@@ -49,7 +49,7 @@ def _step_of(request):
         return problem.batch, lambda size: routing_alone.steps(
             dataclasses.replace(problem, batch=size), request["variant"]
         )[1]
-    from capszoo.recipes import parse_recipe
+    from capszoo.zoo.recipes import parse_recipe
 
     recipe = parse_recipe(request["name"], request["recipe"])
     network = networks.Network(recipe, request["variant"], recipe.train.precision)

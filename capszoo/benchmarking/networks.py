@@ -7,8 +7,8 @@ import numpy as np
 
 from capszoo.benchmarking.baseline import MISSING, textbook
 from capszoo.models.network import CapsuleNetwork
-from capszoo.routing import fused
-from capszoo.training import dtype_policy
+from capszoo.routing import cpu
+from capszoo.training.run import dtype_policy
 
 # What is measured: the network as users run it, its graph form where that is another one, the formulation of open
 # implementations, and the network with a single iteration of routing.
@@ -35,7 +35,7 @@ class Network:
             model = recipe.build()
             self.objective = recipe.objective(model)
             self.predicting, self.training = (_form(each, variant) for each in (model, self.objective.model))
-        # As `capszoo.training` compiles, the rate apart.
+        # As `capszoo.training.run` compiles, the rate apart.
         self.training.compile(
             keras.optimizers.Adam(0.0, global_clipnorm=recipe.train.gradient_clip),
             loss=self.objective.losses,
@@ -86,8 +86,8 @@ def variants(recipe):
     """The forms that a recipe's network has here, and why it lacks the baseline: `(names, reason or None)`."""
     model = recipe.build()
     names, reason = [OURS], None
-    with fused.host_calls(True):
-        if isinstance(model, CapsuleNetwork) and any(map(_compiles, model.layers)) and fused.enabled():
+    with cpu.host_calls(True):
+        if isinstance(model, CapsuleNetwork) and any(map(_compiles, model.layers)) and cpu.enabled():
             names.append(GRAPH)
     if textbook() is None:
         reason = MISSING

@@ -6,13 +6,13 @@ import logging
 import os
 from pathlib import Path
 
-from capszoo import presets, recipes
 from capszoo.benchmarking import bundles, memory, networks, routing_alone
 from capszoo.benchmarking.baseline import MISSING, textbook
 from capszoo.benchmarking.drawing import draw_scaling
 from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.startup import startup
+from capszoo.zoo import presets, recipes
 
 SIZES, SECONDS = (1, 8, 32), 4.0
 
@@ -21,7 +21,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, t
     """Training and inference of a recipe's network, its memory, and how long its published form takes to start.
 
     where:
-      recipe, overrides: see `capszoo.recipes.read_recipe`.
+      recipe, overrides: see `capszoo.zoo.recipes.read_recipe`.
       sizes: images per batch; memory and the bundle are measured with the largest.
       seconds: for how long each work at each size is measured, at least, see `interleave`.
       bundle: the folder of one version of an exported bundle; None is the newest of a preset in a checkout's export/.

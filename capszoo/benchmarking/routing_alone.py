@@ -9,7 +9,7 @@ from capszoo.benchmarking.baseline import textbook
 from capszoo.benchmarking.networks import GRAPH, OPEN, OURS
 from capszoo.layers import ConvCapsules, DenseCapsules
 from capszoo.routing import DynamicRouting, EMRouting
-from capszoo.routing.fused import enabled, host_calls
+from capszoo.routing.cpu import enabled, host_calls
 
 CLASSES, CHILD_POSE, CLASS_POSE = 10, 8, 16
 

@@ -2,9 +2,9 @@
 
 from rich.table import Table
 
-from capszoo import tables
 from capszoo.benchmarking.machine import busy
 from capszoo.benchmarking.networks import OPEN, OURS, SINGLE
+from capszoo.protocols import tables
 
 # Columns behind the speeds: which other form a ratio is to, and how it is found in the rows of all forms.
 RATIOS = {

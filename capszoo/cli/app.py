@@ -26,7 +26,7 @@ def trained(name, weights=None):
     from capszoo.protocols import Subject
 
     if weights is None and (Path(name) / "recipe.yaml").is_file():
-        from capszoo.training import load_run
+        from capszoo.training.folder import load_run
 
         recipe, model, best = load_run(name)
         return Subject(name, recipe, model, best["step"])

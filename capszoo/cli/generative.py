@@ -26,8 +26,8 @@ def sparsity(
 ):
     """Measure how sparse inferred activities are, with and without an L1 penalty (Kiefer et al. 2022, Figure 1)."""
     from capszoo import protocols
-    from capszoo.progress import counting
-    from capszoo.tables import show, sparsity_table
+    from capszoo.protocols.tables import show, sparsity_table
+    from capszoo.training.progress import counting
     from capszoo.visualize import draw_inferred_poses
 
     subject = trained(name)
@@ -57,8 +57,8 @@ def likelihood(
 ):
     """Measure how likely test images are to generative models beside a Gaussian; draw samples and parses."""
     from capszoo import protocols
-    from capszoo.progress import counting
-    from capszoo.tables import likelihood_table, show
+    from capszoo.protocols.tables import likelihood_table, show
+    from capszoo.training.progress import counting
     from capszoo.visualize import draw_parse, draw_samples
 
     subjects = [trained(name) for name in names]
@@ -82,8 +82,8 @@ def infer_freely(
 ):
     """Optimise the variables of each image by themselves, beside the network's answer (Smith et al. 2020, Figure 3)."""
     from capszoo import protocols
-    from capszoo.progress import counting
-    from capszoo.tables import free_inference_table, show
+    from capszoo.protocols.tables import free_inference_table, show
+    from capszoo.training.progress import counting
     from capszoo.visualize import draw_free_form
 
     command = (
@@ -105,7 +105,7 @@ def infer_freely(
 def compare_routing(names: Several, out: Out):
     """Compare networks with and without routing, with and without decoder (Kiefer et al. 2022, appendix A)."""
     from capszoo import protocols
-    from capszoo.progress import counting
+    from capszoo.training.progress import counting
 
     with counting("test errors") as progress:
         report = protocols.compare_routing(

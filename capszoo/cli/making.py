@@ -15,9 +15,9 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE].")] = None,
 ):
     """Train a recipe; the same command goes on where a killed run stopped."""
-    from capszoo.progress import TrainingProgress
-    from capszoo.recipes import read_recipe
-    from capszoo.training import train as run
+    from capszoo.training.progress import TrainingProgress
+    from capszoo.training.run import train as run
+    from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / parsed.name
@@ -36,9 +36,9 @@ def tune(
     ] = None,
 ):
     """Search for the values that a recipe's `search` section leaves open; started again, it goes on."""
-    from capszoo.progress import SearchProgress
-    from capszoo.recipes import read_recipe
-    from capszoo.tuning import tune as run
+    from capszoo.search.progress import SearchProgress
+    from capszoo.search.tuner import tune as run
+    from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / f"{parsed.name}_search"
@@ -63,8 +63,8 @@ def publish(
     ] = None,
 ):
     """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
-    from capszoo.publishing import publish as make
-    from capszoo.recipes import read_recipe
+    from capszoo.zoo.publishing import publish as make
+    from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo, search)

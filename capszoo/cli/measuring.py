@@ -38,8 +38,9 @@ def compare(
 
     Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist learned_em_mnist kernel_smallnorb ...`.
     """
-    from capszoo import presets
-    from capszoo.tables import comparison_table, show
+    from capszoo.cli.tables import comparison_table
+    from capszoo.protocols.tables import show
+    from capszoo.zoo import presets
 
     metrics = []
     for name in names:
@@ -59,9 +60,9 @@ def viewpoints(
     ] = None,
 ):
     """Compare two models that were matched on familiar viewpoints on novel ones (Hinton et al. 2018, Table 2)."""
-    from capszoo.progress import counting
     from capszoo.protocols import compare_viewpoints
-    from capszoo.tables import show, viewpoint_table
+    from capszoo.protocols.tables import show, viewpoint_table
+    from capszoo.training.progress import counting
 
     with counting("viewpoints") as progress:
         comparison = compare_viewpoints(
@@ -94,9 +95,9 @@ def attack(
     ] = "cross_entropy",
 ):
     """Measure and draw how far adversarial images mislead a model (Hinton et al. 2018, Figure 3)."""
-    from capszoo.progress import counting
     from capszoo.protocols import adversarial
-    from capszoo.tables import robustness_table, show
+    from capszoo.protocols.tables import robustness_table, show
+    from capszoo.training.progress import counting
 
     command = f"capszoo attack {name} --images {images} --loss {loss} --out {out}"
     command += (f" --against {against}" if against else "") + (f" --source {source}" if source else "")
@@ -161,8 +162,8 @@ def bench(
 
 def _measured(name, protocols=None, weights=None):
     """The `Measurement`s of a model by the given protocols or those of its card; prints each."""
-    from capszoo.progress import counting
     from capszoo.protocols import evaluate as measure
+    from capszoo.training.progress import counting
 
     subject = trained(name, weights)
     results = []

@@ -26,14 +26,15 @@ def list_command(
 ):
     """List presets, with filters on what they are."""
     filters = {key: value for key, value in locals().items() if key not in ("pattern", "as_json")}
-    from capszoo import presets
+    from capszoo.zoo import presets
 
     found = [presets.get_preset(name) for name in presets.list_models(pattern, **filters)]
     if as_json:
         rows = {p.name: dataclasses.asdict(p.card) if p.card else None for p in found}
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from capszoo.tables import preset_table, show
+    from capszoo.cli.tables import preset_table
+    from capszoo.protocols.tables import show
 
     show(preset_table(found))
 
@@ -44,7 +45,7 @@ def describe(name: Name):
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from capszoo import presets
+    from capszoo.zoo import presets
 
     text = presets.describe(name)
     # Tables of a terminal's width are for people; a pipe gets the Markdown itself.
@@ -68,7 +69,7 @@ def predict(
     import numpy as np
 
     import capszoo as zoo
-    from capszoo.images import read_image
+    from capszoo.data.images import read_image
 
     net = zoo.load(model)
     data = net.preset.recipe.data
@@ -101,7 +102,7 @@ def visualize(
     import numpy as np
 
     import capszoo as zoo
-    from capszoo.images import read_image
+    from capszoo.data.images import read_image
     from capszoo.visualize import overview
 
     net = zoo.load(model)
@@ -125,7 +126,8 @@ def export(
 ):
     """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
     import capszoo as zoo
-    from capszoo.tables import export_table, show
+    from capszoo.cli.tables import export_table
+    from capszoo.protocols.tables import show
 
     model = zoo.load(name, weights=weights)
     report = zoo.export(

@@ -7,17 +7,18 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from capszoo.card import ExportedFormat, read_card
 from capszoo.exporting.verification import verify
-from capszoo.presets import CARD, weights_folder, write_card
 from capszoo.protocols import evaluate
+from capszoo.zoo import locating
+from capszoo.zoo.card import ExportedFormat, read_card, write_card
+from capszoo.zoo.locating import CARD
 
 
 def record_exports(preset, bundle, reporter=None):
     """Verifies `bundle`, measures test errors of its artefacts, and writes both into the card of `preset`.
 
     where:
-      preset: a `capszoo.presets.Preset` with a card.
+      preset: a `capszoo.zoo.presets.Preset` with a card.
       bundle: the folder of one version, as `export` writes it, of that preset.
       reporter: `reporter(text)` for progress.
 
@@ -43,8 +44,8 @@ def record_exports(preset, bundle, reporter=None):
         exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], wrong, n)
         if reporter:
             reporter(f"{name}: {exports[name].errors()}")
-    card = dataclasses.replace(read_card(weights_folder() / preset.name / CARD), exports=exports)
-    write_card(card, weights_folder() / preset.name)
+    card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
+    write_card(card, locating.weights_folder() / preset.name)
     return card
 
 

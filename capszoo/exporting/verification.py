@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from capszoo.exporting.isolation import run_alone
-from capszoo.integrity import IntegrityError, sha256_of, verify_file
+from capszoo.zoo.integrity import IntegrityError, sha256_of, verify_file
 
 EXAMPLES = "assets.extra/examples/examples.npz"
 ROUNDING = "assets.extra/examples/rounding.json"

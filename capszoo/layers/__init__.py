@@ -5,7 +5,11 @@ from capszoo.layers.attention_pooling import AttentionPooling
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.generative import Divergence, GaussianCode, PartsFromObjects, SampledCapsules
-from capszoo.layers.learned import AffinePrimaryCapsules, NormalisedClassCapsules, NormalisedConvCapsules
+from capszoo.layers.inner_consensus import (
+    AffinePrimaryCapsules,
+    NormalisedClassCapsules,
+    NormalisedConvCapsules,
+)
 from capszoo.layers.length import Length
 from capszoo.layers.masking import MaskCapsules, MostActive
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules

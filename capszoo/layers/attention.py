@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.distributions import distributions
+from capszoo.layers.distributions import distributions
 from capszoo.routing.von_mises_fisher import log_von_mises_fisher
 
 RULES = ("log_density", "density")

@@ -10,7 +10,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.distributions import distributions
+from capszoo.layers.distributions import distributions
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing import fused
+from capszoo.routing import cpu
 from capszoo.routing.neighbourhood import Neighbourhood
 
 POSE_SIDE = 4
@@ -57,7 +57,7 @@ class _PosedCapsules(keras.layers.Layer):
 class _RoutedCapsules(_PosedCapsules):
     """A layer of `types` parents whose votes are reconciled by `routing`.
 
-    Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.fused`, by a routing that
+    Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.cpu`, by a routing that
     takes poses instead. A subclass says with `votes` and `_seen` how the graph comes by votes and activations, and
     with `_connections` and `_parent_grid` what the fused form needs to know of who sees whom.
     """
@@ -86,7 +86,7 @@ class _RoutedCapsules(_PosedCapsules):
         return ops.matmul(ops.swapaxes(ops.cast(kernel, children.dtype), 1, 2), children)
 
     def call(self, capsules, num_iterations=None, return_history=False):
-        if self._fusible(num_iterations, return_history) and fused.enabled():
+        if self._fusible(num_iterations, return_history) and cpu.enabled():
             return self._fused(capsules, num_iterations)
         poses, activations = self._positions_last(capsules)
         poses, activations, *history = self.routing(
@@ -112,7 +112,7 @@ class _RoutedCapsules(_PosedCapsules):
 
     def _fused(self, capsules, num_iterations):
         poses, activations = capsules
-        route = self.routing.fused(self._connections(), num_iterations or self.routing.num_iterations)
+        route = self.routing.cpu(self._connections(), num_iterations or self.routing.num_iterations)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(
@@ -238,7 +238,7 @@ class ConvCapsules(_RoutedCapsules):
         share = 1.0 / (np.maximum(self.neighbourhood.num_parents(), 1) * self.types)
         matrix = np.arange(child.shape[1])
         addition = np.zeros((len(matrix), POSE_SIDE**2))
-        return fused.connections(child, matrix, addition, np.repeat(share.ravel(), types)[child])
+        return cpu.connections(child, matrix, addition, np.repeat(share.ravel(), types)[child])
 
     def _parent_grid(self):
         return self.neighbourhood.parent_grid
@@ -335,7 +335,7 @@ class SharedClassCapsules(_ClassCapsules):
             addition = np.repeat(rows.reshape(positions, -1), types, axis=0)
         matrix = np.tile(np.arange(types), positions)
         uniform = np.full((1, children), 1.0 / self.types)
-        return fused.connections(np.arange(children)[None], matrix, addition, uniform)
+        return cpu.connections(np.arange(children)[None], matrix, addition, uniform)
 
     def get_config(self):
         return {**super().get_config(), "coordinates": self.coordinates, "entries": self.entries}

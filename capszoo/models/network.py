@@ -2,12 +2,12 @@
 
 import keras
 
-from capszoo.routing.fused import host_calls
+from capszoo.routing.cpu import host_calls
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class CapsuleNetwork(keras.Model):
-    """A functional Keras model that allows fused routing in its own steps, see `capszoo.routing.fused`.
+    """A functional Keras model that allows fused routing in its own steps, see `capszoo.routing.cpu`.
 
     That is in `fit`, `evaluate`, `predict` and their `_on_batch` kin, unless they are compiled with XLA. A graph that
     somebody else makes of the model, for an export for instance, never calls back into this process.

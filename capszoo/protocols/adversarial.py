@@ -12,7 +12,7 @@ from capszoo.data.split import Stream, generator
 from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import wilson
-from capszoo.scoring import wrong
+from capszoo.training.scoring import wrong
 
 ATTACKS = {"fgsm": fgsm, "bim": bim}
 EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.4)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.fused import host_calls
+from capszoo.routing.cpu import host_calls
 
 BIM_STEPS = 5
 # How far all steps of BIM would lead, as a multiple of epsilon, were they not held back at epsilon.

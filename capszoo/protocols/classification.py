@@ -3,16 +3,16 @@
 import dataclasses
 from collections.abc import Callable
 
-from capszoo import provenance
-from capszoo.card import Measurement
 from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
+from capszoo.protocols import provenance
 from capszoo.protocols.crops import predict_crops
 from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe
 from capszoo.protocols.means import MEANS
+from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.support_vectors import HEADS, predict_masked_svm, predict_svm
-from capszoo.scoring import predict_split, wrong
+from capszoo.training.scoring import predict_split, wrong
 
 
 def test_error(recipe):
@@ -119,7 +119,7 @@ def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progr
 
     where:
       model: an inference model of `recipe`, or anything with its `predict_on_batch(images) -> {"scores": ...}`.
-      recipe: the `capszoo.recipes.Recipe` of the model.
+      recipe: the `capszoo.zoo.recipes.Recipe` of the model.
       protocol: a name in `PROTOCOLS`.
       command: the command line that measures the same again, for the record.
       progress: `progress(done, total)` in images.

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from capszoo.config import ConfigError
-from capszoo.models.free_form import infer_freely
+from capszoo.models.probabilistic.latent_optimisation import infer_freely
 from capszoo.protocols.linear_probe import fitted_probe, turned_digits
 from capszoo.protocols.report import MeasuredReport, of_test_images
 

@@ -123,7 +123,7 @@ def importance_weights(model, clean, noisy, samples, batch_size=50, progress=Non
       model: an inference model of `capszoo.models.AttentionCapsNet`.
       clean, noisy: `[N, H, W, C]`. Any q gives a bound, also one that has seen the image without its noise.
     """
-    from capszoo.models.attention import EvidenceBound
+    from capszoo.models.predictive_coding.attention import EvidenceBound
 
     bound = EvidenceBound(model.get_layer("top_down"), name="importance")
     encoder = keras.Model(model.input, model.get_layer("object_capsules").output)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from capszoo import provenance
+from capszoo.protocols import provenance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class MeasuredReport(Report):
 
     where:
       n, data, split, fingerprint: how many images of which split.
-      command, date, revision, backend: as in `capszoo.card.Measurement`.
+      command, date, revision, backend: as in `capszoo.protocols.measurement.Measurement`.
     """
 
     n: int

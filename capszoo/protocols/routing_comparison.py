@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from capszoo.card import Measurement
 from capszoo.config import ConfigError
 from capszoo.protocols.classification import evaluate
+from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.report import Report
 
 # Kiefer et al. 2022, appendix A: test errors by routing and decoder, one training each.

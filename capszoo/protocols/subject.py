@@ -9,7 +9,7 @@ class Subject:
 
     where:
       name: what it is called in results: a preset or the folder of a run.
-      recipe: its `capszoo.recipes.Recipe`.
+      recipe: its `capszoo.zoo.recipes.Recipe`.
       model: an inference model of that recipe.
       step: training steps behind its weights; None where that is not known.
     """

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from capszoo.card import Measurement
 from capszoo.config import ConfigError
 from capszoo.protocols.classification import evaluate
+from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.report import Report
 
 # Hinton et al. 2018, Table 2: test errors by factor, kind of viewpoint and model.

@@ -69,10 +69,10 @@ class Routing(keras.layers.Layer):
         return False
 
     def fused(self, connections, count):
-        """The routing from poses to parents in one compiled step, see `capszoo.routing.fused`.
+        """The routing from poses to parents in one compiled step, see `capszoo.routing.cpu`.
 
         where:
-          connections: who sees whom, `capszoo.routing.fused.Connections`.
+          connections: who sees whom, `capszoo.routing.cpu.Connections`.
           count: iterations.
 
         Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]`

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from capszoo.routing import fused
+from capszoo.routing import cpu
 from capszoo.routing.base import Routing
 from capszoo.routing.squash import length, squash
 
@@ -71,9 +71,9 @@ class DynamicRouting(Routing):
 
     def without_votes(self, count):
         """See `Routing.without_votes`: compiled for the CPU, where that may be used."""
-        if not self.compilable or not isinstance(count, int) or not fused.enabled():
+        if not self.compilable or not isinstance(count, int) or not cpu.enabled():
             return None
-        from capszoo.routing.fused.dynamic import agreeing
+        from capszoo.routing.cpu.dynamic import agreeing
 
         def route(children, matrices):
             share = 1.0 / (matrices.shape[2] + self.leaky)

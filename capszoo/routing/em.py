@@ -188,7 +188,7 @@ class EMRouting(_PositionsLast):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.fused.em import fused_em
+        from capszoo.routing.cpu.em import fused_em
 
         route = fused_em(connections, self.temperature(np.arange(count)), self.mass_floor)
         return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())

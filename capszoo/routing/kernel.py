@@ -98,7 +98,7 @@ class KernelRouting(_ConsensusRouting):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.fused.kernel import fused_kernel
+        from capszoo.routing.cpu.kernel import fused_kernel
 
         route = fused_kernel(connections, count)
         alpha, beta, theta3 = (ops.exp(weight) for weight in (self.log_alpha, self.log_beta, self.log_theta3))

@@ -118,7 +118,7 @@ class LSTMRouting(_ConsensusRouting):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.fused.lstm import fused_lstm
+        from capszoo.routing.cpu.lstm import fused_lstm
 
         route = fused_lstm(connections, count, self.state_roles == "code")
         cell = self.kernel, self.recurrent_kernel, self.bias

@@ -40,7 +40,7 @@ def draw_samples(model, rows=6, columns=10, seed=0):
 
     Errors: `ValueError` for another model.
     """
-    from capszoo.models.attention import sample_images
+    from capszoo.models.predictive_coding.attention import sample_images
 
     named_layer(model, "top_down", "a generative model of parts")
     images, _ = sample_images(model, rows * columns, seed)

@@ -103,7 +103,8 @@ def draw_free_form(images, amortised, free):
     """A figure of three rows: images, the network's reconstructions, and those of free-form inference (figure 3).
 
     where:
-      images, amortised, free: `[B, H, W, C]`, in [0, 1]; see `capszoo.models.free_form.infer_freely`.
+      images, amortised, free: `[B, H, W, C]`, in [0, 1]; see
+        `capszoo.models.probabilistic.latent_optimisation`.
     """
     return _rows({"image": images, "network": amortised, "free form": free})
 

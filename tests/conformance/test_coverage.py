@@ -11,7 +11,8 @@ from conformance.goldens import LAYERS, MODELS, PRESETS, ROUTINGS
 import capszoo.layers
 import capszoo.models
 import capszoo.routing
-from capszoo import config, recipes
+from capszoo import config
+from capszoo.zoo import recipes
 
 
 def public_layers(package):

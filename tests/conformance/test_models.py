@@ -7,7 +7,7 @@ import tensorflow as tf
 from conformance.goldens import MODELS, PRESETS
 from support import arrays
 
-from capszoo import recipes
+from capszoo.zoo import recipes
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda golden: golden.name)

@@ -21,7 +21,7 @@ def prepared(tmp_path_factory):
     """A prepared synthnorb of noise with all viewpoints, one lighting, and the toys of two categories."""
     from capszoo.data.synthnorb import builder
 
-    def photographs(seed, split, processes):
+    def examples(seed, split, processes):
         rng = np.random.default_rng(len(split))
         for category, instance, elevation, azimuth in itertools.product(
             range(2), INSTANCES[split], range(9), range(18)
@@ -40,7 +40,7 @@ def prepared(tmp_path_factory):
             )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "photographs", photographs)
+        patch.setattr(builder, "examples", examples)
         return synthnorb.generate(tmp_path_factory.mktemp("tfds")).parents[1]
 
 

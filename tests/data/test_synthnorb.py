@@ -11,7 +11,8 @@ import trimesh
 from PIL import Image
 
 from capszoo.data import synthnorb
-from capszoo.data.synthnorb import album, animals, clay, humans, render
+from capszoo.data.synthnorb import animals, humans, mesh, scenes
+from capszoo.data.synthnorb import renderer as render
 from capszoo.data.synthnorb.builder import Synthnorb
 
 LABELS = ("label_category", "instance", "label_elevation", "label_azimuth", "label_lighting")
@@ -21,7 +22,7 @@ GREYS = np.array([grey for *_, grey in render.LIGHTINGS], float)
 @pytest.fixture(scope="module")
 def views():
     """One view of toy 0 of each category: uint8 [5, 6 lightings, 2 cameras, 96, 96]."""
-    return np.stack([album.studio(0, category, 0).shoot(40, 60) for category in range(5)])
+    return np.stack([scenes.renderer_of(0, category, 0).render(40, 60) for category in range(5)])
 
 
 class ThisProcess:
@@ -42,44 +43,44 @@ class ThisProcess:
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(album.multiprocessing, "get_context", {"spawn": ThisProcess}.get)
+    monkeypatch.setattr(scenes.multiprocessing, "get_context", {"spawn": ThisProcess}.get)
 
 
 @pytest.fixture
 def small_grid(in_this_process, monkeypatch):
     """One animal and one figure in each split, from two elevations and two azimuths."""
-    monkeypatch.setattr(album, "MODELS", dict(itertools.islice(album.MODELS.items(), 2)))
-    monkeypatch.setattr(album, "INSTANCES", {"train": (4,), "test": (0,)})
-    monkeypatch.setattr(album, "ELEVATIONS", (30, 70))
-    monkeypatch.setattr(album, "AZIMUTHS", (0, 20))
+    monkeypatch.setattr(scenes, "MODELS", dict(itertools.islice(scenes.MODELS.items(), 2)))
+    monkeypatch.setattr(scenes, "INSTANCES", {"train": (4,), "test": (0,)})
+    monkeypatch.setattr(scenes, "ELEVATIONS", (30, 70))
+    monkeypatch.setattr(scenes, "AZIMUTHS", (0, 20))
 
 
 def test_the_same_seed_makes_the_same_images(views):
-    np.testing.assert_array_equal(album.studio(0, 3, 0).shoot(40, 60), views[3])
+    np.testing.assert_array_equal(scenes.renderer_of(0, 3, 0).render(40, 60), views[3])
 
 
 def test_another_seed_makes_other_toys(views):
-    assert np.abs(album.studio(1, 3, 0).shoot(40, 60).astype(int) - views[3]).mean() > 3
+    assert np.abs(scenes.renderer_of(1, 3, 0).render(40, 60).astype(int) - views[3]).mean() > 3
 
 
 def test_a_studio_holds_the_toy_that_was_asked_for(monkeypatch):
     made = []
-    for name, model in album.MODELS.items():
+    for name, model in scenes.MODELS.items():
 
         def recorded(instance, rng, name=name, model=model):
             made.append((name, instance))
             return model(instance, rng)
 
-        monkeypatch.setitem(album.MODELS, name, recorded)
+        monkeypatch.setitem(scenes.MODELS, name, recorded)
     for category, instance in itertools.product(range(5), (2, 7)):
-        album.studio(0, category, instance)
-    assert made == list(itertools.product(album.MODELS, (2, 7)))
+        scenes.renderer_of(0, category, instance)
+    assert made == list(itertools.product(scenes.MODELS, (2, 7)))
 
 
-@pytest.mark.parametrize("category", album.MODELS)
+@pytest.mark.parametrize("category", scenes.MODELS)
 def test_a_category_has_ten_toys_that_chance_alone_does_not_tell_apart(category):
     toys = [
-        album.MODELS[category](instance, np.random.default_rng(0)).normalised(0) for instance in range(10)
+        scenes.MODELS[category](instance, np.random.default_rng(0)).normalised(0) for instance in range(10)
     ]
     sizes = np.array([[*np.ptp(toy.vertices, axis=0), toy.area] for toy in toys])
     for one, other in itertools.combinations(range(10), 2):
@@ -89,7 +90,7 @@ def test_a_category_has_ten_toys_that_chance_alone_does_not_tell_apart(category)
 @pytest.mark.parametrize("instance", range(10))
 def test_each_figure_holds_something(monkeypatch, instance):
     def parts():
-        return len(album.model_human(instance, np.random.default_rng(0))._parts)
+        return len(scenes.model_human(instance, np.random.default_rng(0))._parts)
 
     holding = parts()
     monkeypatch.setattr(humans, "_give", lambda *_: None)
@@ -98,7 +99,7 @@ def test_each_figure_holds_something(monkeypatch, instance):
 
 def test_proportions_vary_by_up_to_12_percent_and_counts_do_not():
     plan = animals.Animal(humps=2)
-    drawn = [clay.varied(plan, np.random.default_rng(seed)) for seed in range(100)]
+    drawn = [mesh.varied(plan, np.random.default_rng(seed)) for seed in range(100)]
     assert {toy.humps for toy in drawn} == {2}
     factors = np.array([toy.leg / plan.leg for toy in drawn])
     assert 0.88 <= factors.min() < 0.9
@@ -107,7 +108,7 @@ def test_proportions_vary_by_up_to_12_percent_and_counts_do_not():
 
 
 def test_a_normalised_toy_of_radius_one_stands_on_the_table_around_the_origin():
-    toy = clay.Clay()
+    toy = mesh.Toy()
     toy.ball((3, 2, 5), (0.6, 0.3, 0.2), mirror=True)
     vertices = toy.normalised(yaw=90).vertices
     np.testing.assert_allclose(vertices.min(0)[:2], -vertices.max(0)[:2], atol=1e-12)
@@ -120,20 +121,20 @@ def test_a_normalised_toy_of_radius_one_stands_on_the_table_around_the_origin():
 
 def test_azimuth_zero_is_not_the_same_for_all_toys(monkeypatch):
     yaws = []
-    normalised = clay.Clay.normalised
-    monkeypatch.setattr(clay.Clay, "normalised", lambda toy, yaw: yaws.append(yaw) or normalised(toy, yaw))
+    normalised = mesh.Toy.normalised
+    monkeypatch.setattr(mesh.Toy, "normalised", lambda toy, yaw: yaws.append(yaw) or normalised(toy, yaw))
     for instance in range(5):
-        album.studio(0, 4, instance)
+        scenes.renderer_of(0, 4, instance)
     assert len(set(yaws)) == 5
     assert np.ptp(yaws) > 90
 
 
 def test_an_azimuth_turns_the_toy_and_neither_lamps_nor_cameras():
-    truck = album.model_truck(0, np.random.default_rng(0))
-    turned = render.Studio(truck.normalised(yaw=60), 0.7).shoot(45, 0).astype(int)
-    still = render.Studio(truck.normalised(yaw=0), 0.7)
-    assert np.abs(still.shoot(45, 60) - turned).mean() < 1.2
-    assert np.abs(still.shoot(45, 300) - turned).mean() > 5
+    truck = scenes.model_truck(0, np.random.default_rng(0))
+    turned = render.Renderer(truck.normalised(yaw=60), 0.7).render(45, 0).astype(int)
+    still = render.Renderer(truck.normalised(yaw=0), 0.7)
+    assert np.abs(still.render(45, 60) - turned).mean() < 1.2
+    assert np.abs(still.render(45, 300) - turned).mean() > 5
 
 
 def test_images_have_the_grey_levels_of_smallnorb(views):
@@ -156,7 +157,7 @@ def test_each_lighting_shades_the_toy_in_a_way_of_its_own(views):
 
 def test_a_toy_throws_its_shadow_on_the_table_away_from_the_lamp():
     # The ball itself is in columns 34 to 62.
-    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(50, 0)[1, 0]
+    ball = render.Renderer(_standing(trimesh.creation.icosphere(3)), 0.3).render(50, 0)[1, 0]
     assert np.mean(ball[:, :30] < 0.85 * GREYS[1]) > 0.05  # lighting 1 comes from the right
     assert np.mean(ball[:, 66:] < 0.85 * GREYS[1]) == 0
 
@@ -164,21 +165,21 @@ def test_a_toy_throws_its_shadow_on_the_table_away_from_the_lamp():
 def test_a_toy_throws_shadows_on_itself():
     floor = trimesh.creation.box([2, 2, 0.1], trimesh.transformations.translation_matrix([0, 0, 0.05]))
     wall = trimesh.creation.box([0.1, 2, 1], trimesh.transformations.translation_matrix([0.9, 0, 0.5]))
-    toy = render.Studio(_standing(trimesh.util.concatenate([floor, wall])), 0.6)
+    toy = render.Renderer(_standing(trimesh.util.concatenate([floor, wall])), 0.6)
     in_front, behind = (
-        toy.shoot(70, azimuth)[3, 0] for azimuth in (0, 180)
+        toy.render(70, azimuth)[3, 0] for azimuth in (0, 180)
     )  # lighting 3 comes from the front
     assert np.mean(in_front < 0.35 * GREYS[3]) > np.mean(behind < 0.35 * GREYS[3]) + 0.01
 
 
 def test_a_toy_darkens_the_table_where_it_stands_even_towards_the_lamps():
-    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(70, 0)[:, 0]
+    ball = render.Renderer(_standing(trimesh.creation.icosphere(3)), 0.3).render(70, 0)[:, 0]
     below = ball[:, 63:66, 46:50].mean((1, 2))  # the ball itself ends above row 62
     assert np.all(below < 0.95 * ball[:, 90:, 46:50].mean((1, 2)))
 
 
 def test_shadows_are_soft():
-    ball = render.Studio(_standing(trimesh.creation.icosphere(3)), 0.3).shoot(50, 0)[1, 0].astype(float)
+    ball = render.Renderer(_standing(trimesh.creation.icosphere(3)), 0.3).render(50, 0)[1, 0].astype(float)
     assert np.abs(np.diff(ball[:, :32])).max() < 32  # of the 100 grey levels between table and shadow
 
 
@@ -190,8 +191,8 @@ def test_smoothing_mixes_no_light_of_the_toy_with_that_of_the_table():
 
 def test_a_toy_stands_upright_and_looks_lower_to_higher_cameras():
     def rows_of(elevation):
-        toy = render.Studio(_standing(trimesh.util.concatenate([mast, beam])), 0.6)
-        width = np.sum(toy.shoot(elevation, 0)[:, 0].max(0) < 200, 1)
+        toy = render.Renderer(_standing(trimesh.util.concatenate([mast, beam])), 0.6)
+        width = np.sum(toy.render(elevation, 0)[:, 0].max(0) < 200, 1)
         return np.flatnonzero(width), np.flatnonzero(width > 20)
 
     mast = trimesh.creation.box([0.1, 0.1, 1.6])
@@ -219,9 +220,9 @@ def test_what_is_nearer_than_the_middle_lies_further_left_for_the_right_camera()
         ball = trimesh.creation.icosphere(3, 0.1)
         ball.apply_translation([ball_at, 0, 0.1])
         far = trimesh.creation.box([0.01, 0.01, 2.0], trimesh.transformations.translation_matrix([0, 0, 1]))
-        dark = 255 - render.Studio(trimesh.util.concatenate([ball, far]), 0.6).shoot(30, 0)[0, :, 50:].astype(
-            float
-        )
+        dark = 255 - render.Renderer(trimesh.util.concatenate([ball, far]), 0.6).render(30, 0)[
+            0, :, 50:
+        ].astype(float)
         dark = np.where(dark > 80, dark, 0)
         return (dark.sum(1) @ np.arange(96)) / dark.sum((1, 2))
 
@@ -237,13 +238,13 @@ def _standing(mesh):
 @pytest.mark.parametrize(("split", "instances"), [("train", {4, 6, 7, 8, 9}), ("test", {0, 1, 2, 3, 5})])
 def test_a_split_is_the_full_grid_over_its_own_instances(in_this_process, monkeypatch, split, instances):
     class Blank:
-        def shoot(self, elevation, azimuth):
+        def render(self, elevation, azimuth):
             assert (elevation, azimuth) in itertools.product(range(30, 71, 5), range(0, 341, 20))
             return np.zeros((6, 2, 1, 1), np.uint8)
 
-    monkeypatch.setattr(album, "_studio", lambda *toy: Blank())
-    monkeypatch.setattr(album, "_png", lambda image: b"")
-    grid = [tuple(factors[label] for label in LABELS) for factors, *_ in album.photographs(0, split, 1)]
+    monkeypatch.setattr(scenes, "_renderer_of", lambda *toy: Blank())
+    monkeypatch.setattr(scenes, "_png", lambda image: b"")
+    grid = [tuple(factors[label] for label in LABELS) for factors, *_ in scenes.examples(0, split, 1)]
     assert len(grid) == 24_300
     assert set(grid) == set(itertools.product(range(5), instances, range(9), range(18), range(6)))
 
@@ -260,7 +261,7 @@ def test_names_and_shapes_of_the_features_are_those_of_smallnorb(tmp_path):
 def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
     @functools.cache
     def view(category, instance, elevation, azimuth):
-        return album.studio(3, category, instance).shoot((30, 70)[elevation], (0, 20)[azimuth])
+        return scenes.renderer_of(3, category, instance).render((30, 70)[elevation], (0, 20)[azimuth])
 
     folder = synthnorb.generate(tmp_path, seed=3)
     assert folder == tmp_path / "synthnorb" / "1.0.0"
@@ -275,11 +276,11 @@ def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
 
 
 def test_other_processes_render_what_this_one_does():
-    photographs = album.photographs(0, "train", 2)
-    factors, *pair = next(photographs)
-    photographs.close()
+    examples = scenes.examples(0, "train", 2)
+    factors, *pair = next(examples)
+    examples.close()
     assert set(factors.values()) == {0, 4}
-    expected = album.studio(0, 0, 4).shoot(30, 0)[0]
+    expected = scenes.renderer_of(0, 0, 4).render(30, 0)[0]
     np.testing.assert_array_equal([np.asarray(Image.open(io.BytesIO(image))) for image in pair], expected)
 
 
@@ -287,7 +288,7 @@ def test_an_interrupted_run_leaves_nothing_that_is_taken_for_a_data_set(small_gr
     def interrupted(*toy):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(album, "_studio", interrupted)
+    monkeypatch.setattr(scenes, "_renderer_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         synthnorb.generate(tmp_path)
     assert not list(tmp_path.glob("synthnorb/1.0.0"))
@@ -296,7 +297,7 @@ def test_an_interrupted_run_leaves_nothing_that_is_taken_for_a_data_set(small_gr
 
 def test_a_prepared_set_is_kept_and_never_taken_for_one_of_another_seed(small_grid, tmp_path, monkeypatch):
     folder = synthnorb.generate(tmp_path, seed=3)
-    monkeypatch.setattr(album, "photographs", None)  # nothing is rendered again
+    monkeypatch.setattr(scenes, "examples", None)  # nothing is rendered again
     assert synthnorb.generate(tmp_path, seed=3) == folder
     with pytest.raises(ValueError, match=r"seed 4 in .*Received: seed 3"):
         synthnorb.generate(tmp_path, seed=4)

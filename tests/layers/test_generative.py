@@ -8,8 +8,8 @@ from keras import ops
 from oracles import probabilistic_capsules as oracle
 from support import fill
 
-from capszoo.distributions import distributions
 from capszoo.layers import Divergence, PartsFromObjects, SampledCapsules, TemplateRenderer
+from capszoo.layers.distributions import distributions
 from capszoo.layers.generative import compose, presence_density
 from capszoo.layers.templates import composite, warp
 

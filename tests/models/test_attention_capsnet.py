@@ -9,11 +9,12 @@ import pytest
 from capszoo import visualize
 from capszoo.config import ConfigError
 from capszoo.models import AttentionCapsNet
-from capszoo.models.attention import EvidenceBound, sample_images
+from capszoo.models.predictive_coding.attention import EvidenceBound, sample_images
 from capszoo.protocols import Subject, likelihood, measure_likelihood
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights
-from capszoo.recipes import parse_recipe
-from capszoo.training import check_health, train
+from capszoo.training.health import check_health
+from capszoo.training.run import train
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

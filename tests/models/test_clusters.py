@@ -7,10 +7,10 @@ from support import fill
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.clusters import clustered, objects_from_clusters, teach
-from capszoo.recipes import parse_recipe
-from capszoo.training import train
-from capszoo.weight_files import read_arrays, save_weights
+from capszoo.models.probabilistic.clusters import clustered, objects_from_clusters, teach
+from capszoo.training.run import train
+from capszoo.training.weight_files import read_arrays, save_weights
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

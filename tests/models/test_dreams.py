@@ -9,9 +9,9 @@ from tiny import PROBABILISTIC as TINY
 
 from capszoo.config import ConfigError
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.dreams import CapsuleSurprise, Dreams
-from capszoo.recipes import parse_recipe
-from capszoo.weight_files import save_weights
+from capszoo.models.probabilistic.sleep_phase import CapsuleMatchingLoss, Dreams
+from capszoo.training.weight_files import save_weights
+from capszoo.zoo.recipes import parse_recipe
 
 NET = ProbabilisticCapsNet(**TINY, learns="dreams")
 IMAGES = np.random.default_rng(0).random((6, 12, 12, 1), dtype="float32")
@@ -90,7 +90,7 @@ def variables(seed):
 
 def test_the_surprise_is_its_equation():
     wanted, inferred = variables(1), variables(2)
-    surprise = np.asarray(CapsuleSurprise(0.2)(wanted, inferred))
+    surprise = np.asarray(CapsuleMatchingLoss(0.2)(wanted, inferred))
     for image, terms in enumerate(surprise):
         poses, logits, objects, object_logits = (variable[image].astype("float64") for variable in wanted)
         found = [variable[image].astype("float64") for variable in inferred]

@@ -8,7 +8,7 @@ from oracles import predictive_coding as oracle
 from support import fill
 
 from capszoo.models import IterativeInference, PredictiveCodingCapsNet, toy_network
-from capszoo.models.iterative_inference import descend, gradient
+from capszoo.models.predictive_coding.iterative_inference import descend, gradient
 
 LABELS = np.eye(3, dtype="float32")[[0, 2, 1, 1]]
 EPSILON = 1e-7

@@ -8,16 +8,16 @@ from oracles import probabilistic_capsules as oracle
 from support import assert_same_state, fill, states_of_whole_and_killed
 from tiny import PROBABILISTIC as TINY
 
-from capszoo import presets, recipes
 from capszoo.exporting import export
+from capszoo.losses import GaussianNegativeLogLikelihood
 from capszoo.models import ProbabilisticCapsNet, VariationalAutoencoder
-from capszoo.models.bound import PixelSurprise
-from capszoo.models.free_form import infer_freely
-from capszoo.presets import load
-from capszoo.publishing import publish
-from capszoo.recipes import parse_recipe
-from capszoo.training import train
-from capszoo.weight_files import read_arrays, save_weights, start_weights, write_arrays
+from capszoo.models.probabilistic.latent_optimisation import infer_freely
+from capszoo.training.run import train
+from capszoo.training.weight_files import read_arrays, save_weights, start_weights, write_arrays
+from capszoo.zoo import locating, recipes
+from capszoo.zoo.loading import load
+from capszoo.zoo.publishing import publish
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")
@@ -53,7 +53,9 @@ def test_the_bound_is_that_of_the_paper_for_the_same_sample(model):
     # One call, so that all tensors are of one sample.
     values = keras.Model(model.input, {**observed, **terms})(IMAGES, training=True)
     values = {name: np.asarray(array, "float64") for name, array in values.items()}
-    surprise = PixelSurprise(reduction=None)(IMAGES, values["reconstruction"].astype("float32"))
+    surprise = GaussianNegativeLogLikelihood(reduction=None)(
+        IMAGES, values["reconstruction"].astype("float32")
+    )
     bounds = -np.asarray(surprise) - values["divergence"].sum(axis=-1)
     raw = {
         weight.name: np.asarray(weight, "float64")
@@ -236,7 +238,7 @@ def test_it_is_published_and_loaded(tmp_path, monkeypatch):
     text = yaml.safe_dump(mapping)
     (tmp_path / "configs" / "tiny_probabilistic.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setattr(recipes, "folder", lambda: tmp_path / "configs")
-    monkeypatch.setattr(presets, "weights_folder", lambda: tmp_path / "weights")
+    monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path / "weights")
     monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
     card = publish(recipe, tmp_path / "run", tmp_path / "weights")
     assert [(metric.metric, metric.paper) for metric in card.metrics] == [("linear probe test error", 0.03)]

@@ -14,7 +14,7 @@ from capszoo.exporting.convert_script import convert
 from capszoo.exporting.saved_model import Signatures
 from capszoo.losses import ReconstructionLoss
 from capszoo.models import DenseCapsNet, SparseCapsNet
-from capszoo.weight_files import load_weights, save_weights
+from capszoo.training.weight_files import load_weights, save_weights
 
 SMALL = SparseCapsNet(channels=8, primary_types=3, latent_capsules=6, latent_dim=5)
 STATE = ("boosts", "frequencies", "batches")

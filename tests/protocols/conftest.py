@@ -4,7 +4,7 @@ import pytest
 from tiny_norb import RECIPES, REST, read_pairs
 
 from capszoo.data import smallnorb
-from capszoo.recipes import read_recipe
+from capszoo.zoo.recipes import read_recipe
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, adversarial, draw_robustness, measure_robustness, wilson
 from capszoo.protocols.attacks import fgsm, loss_gradient
-from capszoo.recipes import parse_recipe
-from capszoo.scoring import predict_split, wrong
+from capszoo.training.scoring import predict_split, wrong
+from capszoo.zoo.recipes import parse_recipe
 
 EPSILONS = (0.1, 0.5)
 COUNT = 56  # more than one batch
@@ -55,7 +55,7 @@ def patched():
 @pytest.fixture(scope="module")
 def measured(patched, recipe_folder):
     """Two white boxes and a black one: the report, and the subjects by name."""
-    from capszoo.recipes import read_recipe
+    from capszoo.zoo.recipes import read_recipe
 
     made = [
         subject(lambda name: read_recipe(recipe_folder / f"{name}.yaml"), name, seed, watched=True)

@@ -9,8 +9,8 @@ from tiny import PROBABILISTIC
 from tiny_norb import read_pairs
 
 from capszoo.data import smallnorb
-from capszoo.recipes import read_recipe
-from capszoo.training import train
+from capszoo.training.run import train
+from capszoo.zoo.recipes import read_recipe
 
 
 @pytest.fixture(scope="module")

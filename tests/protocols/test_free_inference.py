@@ -9,7 +9,7 @@ from capszoo.config import ConfigError
 from capszoo.data import RotatedMnist
 from capszoo.protocols import Subject, evaluate, measure_free_inference
 from capszoo.protocols.linear_probe import fitted_probe
-from capszoo.recipes import parse_recipe
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

@@ -13,7 +13,7 @@ from capszoo.protocols.linear_probe import (
     predict_probe,
     probe_features,
 )
-from capszoo.recipes import parse_recipe
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

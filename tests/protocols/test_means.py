@@ -7,7 +7,7 @@ from support import fill
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, evaluate, means, measure_likelihood, measure_sparsity
 from capszoo.protocols.means import Mean
-from capszoo.recipes import parse_recipe
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

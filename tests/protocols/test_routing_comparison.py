@@ -8,7 +8,7 @@ from tiny import write_mnist
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, compare_routing
 from capszoo.protocols.routing_comparison import APPENDIX_A
-from capszoo.recipes import parse_recipe
+from capszoo.zoo.recipes import parse_recipe
 
 
 @pytest.fixture(autouse=True)

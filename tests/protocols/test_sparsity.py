@@ -9,8 +9,8 @@ from support import fill
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, infer_activities, measure_sparsity
 from capszoo.protocols.sparsity import sparsity_of
-from capszoo.recipes import parse_recipe
 from capszoo.visualize import draw_inferred_poses
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

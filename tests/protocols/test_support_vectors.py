@@ -16,7 +16,7 @@ from capszoo.protocols.support_vectors import (
     predict_masked_svm,
     predict_svm,
 )
-from capszoo.recipes import parse_recipe
+from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
 pytestmark = pytest.mark.usefixtures("data")

@@ -8,8 +8,8 @@ from tiny_norb import VIEWS, Clairvoyant
 
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, compare_viewpoints, evaluate
-from capszoo.recipes import parse_recipe
-from capszoo.tables import viewpoint_table
+from capszoo.protocols.tables import viewpoint_table
+from capszoo.zoo.recipes import parse_recipe
 
 # Degrees, from the paper's text.
 FAMILIAR = {"azimuth": {300, 320, 340, 0, 20, 40}, "elevation": {30, 35, 40}}

@@ -5,9 +5,9 @@ import shutil
 import pytest
 from tiny import RECIPE, write_mnist
 
-from capszoo import presets, recipes
-from capszoo.publishing import publish
-from capszoo.training import train
+from capszoo.training.run import train
+from capszoo.zoo import locating, recipes
+from capszoo.zoo.publishing import publish
 
 
 def _live_in(root, weights, home, patch):
@@ -18,7 +18,7 @@ def _live_in(root, weights, home, patch):
     patch.setenv("CAPSZOO_HOME", str(home))
     patch.delenv("CAPSZOO_RELEASE_URL", raising=False)
     patch.setattr(recipes, "folder", lambda: root / "configs")
-    patch.setattr(presets, "weights_folder", lambda: weights)
+    patch.setattr(locating, "weights_folder", lambda: weights)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tiny import draw_bars
 
-from capszoo.tables import comparison_table
+from capszoo.cli.tables import comparison_table
 
 
 @pytest.fixture

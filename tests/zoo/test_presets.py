@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import capszoo
-from capszoo import presets, recipes, tables
-from capszoo.card import read_card
+from capszoo.cli import tables
 from capszoo.config import ConfigError
-from capszoo.integrity import IntegrityError
 from capszoo.protocols import evaluate
-from capszoo.publishing import publish
-from capszoo.weight_files import WeightsError, read_arrays, write_arrays
+from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
+from capszoo.zoo import locating, presets, recipes
+from capszoo.zoo.card import read_card
+from capszoo.zoo.integrity import IntegrityError
+from capszoo.zoo.publishing import publish
 
 
 def test_load_gives_the_published_model(zoo):
@@ -68,7 +69,7 @@ def test_truncated_weights_are_an_error(zoo):
 
 def test_missing_weights_are_an_error_that_says_where_was_looked(zoo):
     (zoo / "weights.safetensors").unlink()
-    with pytest.raises(presets.WeightsNotFound) as error:
+    with pytest.raises(locating.WeightsNotFound) as error:
         capszoo.load("tiny_mnist")
     assert str(zoo / "weights.safetensors") in str(error.value)
     assert "CAPSZOO_RELEASE_URL" in str(error.value)
@@ -81,7 +82,7 @@ def test_intact_weights_that_behave_differently_are_an_error(zoo):
     arrays["class_capsules/kernel"] = -arrays["class_capsules/kernel"]
     write_arrays(path, arrays, metadata)
     card = json.loads((zoo / "card.json").read_text())
-    from capszoo.integrity import sha256_of
+    from capszoo.zoo.integrity import sha256_of
 
     card["files"]["weights.safetensors"]["sha256"] = sha256_of(path)
     card["files"]["weights.safetensors"]["bytes"] = path.stat().st_size
@@ -94,7 +95,7 @@ def test_the_cache_comes_before_the_package(zoo, tmp_path):
     cached = tmp_path / "home" / "weights" / "tiny_mnist"
     shutil.copytree(zoo, cached)
     (zoo / "weights.safetensors").unlink()
-    assert presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors").parent == cached
+    assert locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors").parent == cached
 
 
 def test_weights_come_from_the_release_url_and_are_cached(zoo, tmp_path, monkeypatch):
@@ -103,9 +104,9 @@ def test_weights_come_from_the_release_url_and_are_cached(zoo, tmp_path, monkeyp
     shutil.move(zoo / "weights.safetensors", release)
     with _serve(tmp_path / "release") as url:
         monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
-        path = presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
+        path = locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
     assert path == tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors"
-    assert presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors") == path
+    assert locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors") == path
 
 
 def test_a_damaged_download_is_an_error_and_is_not_kept(zoo, tmp_path, monkeypatch):
@@ -116,7 +117,7 @@ def test_a_damaged_download_is_an_error_and_is_not_kept(zoo, tmp_path, monkeypat
     with _serve(tmp_path / "release") as url:
         monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
         with pytest.raises(IntegrityError, match="not the published file"):
-            presets.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
+            locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
     assert not (tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors").exists()
 
 
@@ -172,7 +173,7 @@ def test_weights_trained_on_other_data_warn(zoo):
 
 
 def test_a_preset_without_weights_says_how_to_train_it(zoo):
-    with pytest.raises(presets.WeightsNotFound, match="capszoo train tiny_mnist9"):
+    with pytest.raises(locating.WeightsNotFound, match="capszoo train tiny_mnist9"):
         capszoo.load("tiny_mnist9")
     assert capszoo.create("tiny_mnist9").output["scores"].shape == (None, 10)
 
@@ -227,7 +228,7 @@ def test_a_card_with_an_unknown_key_is_refused(zoo):
 
 def test_a_failed_publication_leaves_the_old_one(zoo, published, monkeypatch):
     before = (zoo / "card.json").read_bytes()
-    monkeypatch.setattr("capszoo.publishing.evaluate", _raise)
+    monkeypatch.setattr("capszoo.zoo.publishing.evaluate", _raise)
     with pytest.raises(RuntimeError):
         publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent)
     assert (zoo / "card.json").read_bytes() == before
@@ -246,7 +247,7 @@ def test_the_table_shows_numbers_only_where_they_were_measured(zoo):
 
 
 def test_the_wheel_brings_recipes_and_weights(tmp_path):
-    root = presets.Path(presets.__file__).parent.parent
+    root = locating.PACKAGE.parent
     subprocess.run(
         [
             sys.executable,

@@ -6,7 +6,7 @@ import pytest
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.protocols import PROTOCOLS, evaluate, wilson
-from capszoo.scoring import wrong
+from capszoo.training.scoring import wrong
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.data.synthnorb.clay import Clay, varied
+from capszoo.data.synthnorb.mesh import Toy, varied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,30 +49,30 @@ AIRPLANES = (
 )  # fmt: skip
 
 
-def model_airplane(instance: int, rng: np.random.Generator) -> Clay:
+def model_airplane(instance: int, rng: np.random.Generator) -> Toy:
     """Model the airplane of this `instance`, standing on its wheels or floats."""
     a = varied(AIRPLANES[instance], rng)
-    clay, half, z = Clay(), a.length / 2, a.girth + a.wheels + (0.25 if a.floats else 0.08)
+    toy, half, z = Toy(), a.length / 2, a.girth + a.wheels + (0.25 if a.floats else 0.08)
     blunt = 0.7 if a.propellers else 0.25
     stations = np.array([-half, -0.45 * half, 0.4 * half, half])
-    clay.tube(
+    toy.tube(
         np.stack([stations, 0 * stations, z + np.array([0.3, 0.05, 0, -0.1]) * a.girth], 1),
         a.girth * np.array([0.35, 0.9, 1.0, blunt]),
     )
     if a.canopy:
-        clay.ball(
+        toy.ball(
             (0.35 * half, 0, z + 0.8 * a.girth),
             (2.4 * a.canopy, 0.8 * a.canopy, 1.3 * a.canopy),
             rng.uniform(-6, 3),
         )
     for k in range(a.wings):
         height = z + (a.wing_height + (2.6 * k - 1.0) * (a.wings > 1)) * a.girth
-        _wing(clay, a.wing_at, height, a.span / 2, a.chord, a.tip, a.sweep, a.dihedral)
+        _wing(toy, a.wing_at, height, a.span / 2, a.chord, a.tip, a.sweep, a.dihedral)
     if a.wings > 1:
         low, high = z - a.girth, z + 1.6 * a.girth
         for x in (a.wing_at - 0.1, a.wing_at + 0.12):
-            clay.tube([(x, 0.6 * a.span / 2, low), (x, 0.6 * a.span / 2, high)], 0.018, mirror=True)
-    _tail(clay, a, half, z)
+            toy.tube([(x, 0.6 * a.span / 2, low), (x, 0.6 * a.span / 2, high)], 0.018, mirror=True)
+    _tail(toy, a, half, z)
     for y in a.propellers:
         nose = (
             np.array([half + 0.02, 0, z - 0.1 * a.girth])
@@ -81,35 +81,33 @@ def model_airplane(instance: int, rng: np.random.Generator) -> Clay:
         )
         blade = _around_x(rng.uniform(0, 180)) * 0.27
         twin = y != 0
-        clay.tube([nose - [0.45, 0, 0], nose], [0.06, 0.08 if twin else 0.1], mirror=twin)
-        clay.hull([nose + blade, nose - blade], 0.03, mirror=twin)
-        clay.ball(nose, (0.09, 0.05, 0.05), mirror=twin)
+        toy.tube([nose - [0.45, 0, 0], nose], [0.06, 0.08 if twin else 0.1], mirror=twin)
+        toy.hull([nose + blade, nose - blade], 0.03, mirror=twin)
+        toy.ball(nose, (0.09, 0.05, 0.05), mirror=twin)
     for y in a.jets:
         x, height = a.wing_at + 0.15 - 0.2 * a.sweep, z + (a.wing_height - 0.75) * a.girth
-        clay.disc((x, y, height), 0.1, 0.42, axis="x", edge=0.04, mirror=True)
+        toy.disc((x, y, height), 0.1, 0.42, axis="x", edge=0.04, mirror=True)
     if a.rear_jets:
-        clay.disc(
-            (-0.55 * half, 1.5 * a.girth, z + 0.5 * a.girth), 0.1, 0.5, axis="x", edge=0.04, mirror=True
-        )
+        toy.disc((-0.55 * half, 1.5 * a.girth, z + 0.5 * a.girth), 0.1, 0.5, axis="x", edge=0.04, mirror=True)
     if a.missiles:
         tip = (a.wing_at - a.sweep - 0.05, a.span / 2, z)
-        clay.tube([tip, np.add(tip, (0.45, 0, 0))], 0.035, mirror=True)
-    _landing_gear(clay, a, half, z)
-    return clay
+        toy.tube([tip, np.add(tip, (0.45, 0, 0))], 0.035, mirror=True)
+    _landing_gear(toy, a, half, z)
+    return toy
 
 
-def _wing(clay: Clay, x, z, reach, chord, tip, sweep, dihedral) -> None:
+def _wing(toy: Toy, x, z, reach, chord, tip, sweep, dihedral) -> None:
     root = [(x + chord / 2, 0, z), (x - chord / 2, 0, z)]
     middle, end = x - sweep, tip * chord / 2
     tips = [(middle + end, reach, z + dihedral * reach), (middle - end, reach, z + dihedral * reach)]
-    clay.hull(root + tips, [0.04, 0.03, 0.025, 0.02], mirror=True)
+    toy.hull(root + tips, [0.04, 0.03, 0.025, 0.02], mirror=True)
 
 
-def _tail(clay: Clay, a: Airplane, half: float, z: float) -> None:
+def _tail(toy: Toy, a: Airplane, half: float, z: float) -> None:
     top = z + 0.5 * a.girth + a.fin
     for y in np.linspace(-1.1, 1.1, a.fins) * a.girth if a.fins > 1 else (0.0,):
         lean = 1.5 * y
-        clay.hull(
+        toy.hull(
             [
                 (-half + 0.35, y, z + 0.3 * a.girth),
                 (-half, y, z),
@@ -120,20 +118,20 @@ def _tail(clay: Clay, a: Airplane, half: float, z: float) -> None:
         )
     if a.tail_span:
         height = top if a.tail_on_fin else z + 0.35 * a.girth
-        _wing(clay, -half + 0.1, height, a.tail_span / 2, 0.26, 0.6, 0.12 + 0.3 * a.sweep, 0.02)
+        _wing(toy, -half + 0.1, height, a.tail_span / 2, 0.26, 0.6, 0.12 + 0.3 * a.sweep, 0.02)
 
 
-def _landing_gear(clay: Clay, a: Airplane, half: float, z: float) -> None:
+def _landing_gear(toy: Toy, a: Airplane, half: float, z: float) -> None:
     if a.floats:
-        clay.tube([(-0.5, 0.35, 0.12), (0.3, 0.35, 0.09), (0.75, 0.35, 0.14)], [0.06, 0.1, 0.05], mirror=True)
+        toy.tube([(-0.5, 0.35, 0.12), (0.3, 0.35, 0.09), (0.75, 0.35, 0.14)], [0.06, 0.1, 0.05], mirror=True)
         for x in (-0.2, 0.3):
-            clay.tube([(x, 0.35, 0.1), (x, 0.08, z)], 0.022, mirror=True)
+            toy.tube([(x, 0.35, 0.1), (x, 0.08, z)], 0.022, mirror=True)
         return
-    clay.disc((a.wing_at, 0.28, a.wheels), a.wheels, 0.07, mirror=True)
-    clay.tube([(a.wing_at, 0.28, a.wheels), (a.wing_at, 0.12, z)], 0.025, mirror=True)
+    toy.disc((a.wing_at, 0.28, a.wheels), a.wheels, 0.07, mirror=True)
+    toy.tube([(a.wing_at, 0.28, a.wheels), (a.wing_at, 0.12, z)], 0.025, mirror=True)
     third = -0.85 * half if a.propellers else 0.75 * half
-    clay.disc((third, 0, 0.6 * a.wheels), 0.6 * a.wheels, 0.05)
-    clay.tube([(third, 0, 0.6 * a.wheels), (third, 0, z)], 0.022)
+    toy.disc((third, 0, 0.6 * a.wheels), 0.6 * a.wheels, 0.05)
+    toy.tube([(third, 0, 0.6 * a.wheels), (third, 0, z)], 0.022)
 
 
 def _around_x(angle: float) -> np.ndarray:

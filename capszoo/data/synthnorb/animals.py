@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.data.synthnorb.clay import Clay, at, varied
+from capszoo.data.synthnorb.mesh import Toy, at, varied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +50,18 @@ ANIMALS = (
 )  # fmt: skip
 
 
-def model_animal(instance: int, rng: np.random.Generator) -> Clay:
+def model_animal(instance: int, rng: np.random.Generator) -> Toy:
     """Model the animal of this `instance`; `rng` varies its proportions by up to 12 % and its posture."""
     a = varied(ANIMALS[instance], rng)
-    clay, half, back = Clay(), a.length / 2, a.leg + a.girth
+    toy, half, back = Toy(), a.length / 2, a.leg + a.girth
     bulge = rng.uniform(0.85, 1.1, 2)
     width = a.girth * a.slim
-    clay.ball(
+    toy.ball(
         (0.15 * a.length, 0, back),
         (0.42 * a.length, width * bulge[0], a.girth * bulge[0]),
         rng.uniform(-4, 8),
     )
-    clay.ball(
+    toy.ball(
         (-0.15 * a.length, 0, back),
         (0.42 * a.length, width * bulge[1], a.girth * bulge[1]),
         rng.uniform(-8, 4),
@@ -70,61 +70,61 @@ def model_animal(instance: int, rng: np.random.Generator) -> Clay:
         for side in (-1, 1):
             y, stride = side * (width - 0.6 * a.leg_radius), rng.uniform(-0.13, 0.13)
             knee = (x + 0.3 * stride + np.sign(x) * -0.03, y, 0.5 * a.leg)
-            clay.tube(
+            toy.tube(
                 [(x, y, a.leg + 0.3 * a.girth), knee, (x + stride, y, a.leg_radius)],
                 np.array([1.7, 1.05, 0.9]) * a.leg_radius,
             )
-            clay.ball(
+            toy.ball(
                 (x + stride + 0.3 * a.leg_radius, y, 0.04), (1.4 * a.leg_radius, 1.2 * a.leg_radius, 0.05)
             )
     for k in range(a.humps):
         x = (0.17 - 0.34 * k) if a.humps > 1 else 0.0
-        clay.ball((x, 0, back + a.girth), (0.16, 0.1, 0.2))
+        toy.ball((x, 0, back + a.girth), (0.16, 0.1, 0.2))
     for k in range(a.plates):
         x = half - k * 1.3 * a.length / a.plates
-        clay.hull([(x - 0.08, 0, back), (x + 0.08, 0, back), (x - 0.03, 0, back + a.girth + 0.16)], 0.02)
+        toy.hull([(x - 0.08, 0, back), (x + 0.08, 0, back), (x - 0.03, 0, back + a.girth + 0.16)], 0.02)
     tail = _direction(180 - a.tail_angle) * a.tail
     root = np.array([-half - 0.02, 0, back + 0.4 * a.girth])
     sway = np.array([0, rng.uniform(-0.25, 0.25) * a.tail, 0])
-    clay.tube(
+    toy.tube(
         [root, root + 0.5 * tail, root + tail + sway],
         [a.tail_radius * 1.2, a.tail_radius, 0.7 * a.tail_radius],
     )
-    _head(clay, a, np.array([half - 0.08, 0, back + 0.3 * a.girth]), rng)
-    return clay
+    _head(toy, a, np.array([half - 0.08, 0, back + 0.3 * a.girth]), rng)
+    return toy
 
 
-def _head(clay: Clay, a: Animal, root: np.ndarray, rng: np.random.Generator) -> None:
+def _head(toy: Toy, a: Animal, root: np.ndarray, rng: np.random.Generator) -> None:
     turn = np.array([0, rng.uniform(-0.2, 0.2), 0])
     head = root + (_direction(a.neck_angle) + turn) * (a.neck + a.neck_radius)
     nod = rng.uniform(-35, 5)
     ahead = _direction(nod) + turn
-    clay.tube([root, head], [1.4 * a.neck_radius, 0.9 * a.neck_radius])
-    clay.ball(head, (1.15 * a.head, 0.85 * a.head, a.head), nod)
+    toy.tube([root, head], [1.4 * a.neck_radius, 0.9 * a.neck_radius])
+    toy.ball(head, (1.15 * a.head, 0.85 * a.head, a.head), nod)
     muzzle = head + ahead * (0.5 * a.head + a.snout)
-    clay.tube([head, muzzle], [0.8 * a.head, 0.5 * a.head])
+    toy.tube([head, muzzle], [0.8 * a.head, 0.5 * a.head])
     for side in (-1, 1):
         out = np.array([-0.15, side * a.ear_spread, 1.0 - a.ear_spread])
         base = head + np.array([-0.3 * a.head, side * 0.6 * a.head, 0.6 * a.head])
         if a.ear:
             flap = base + np.array([-0.5 * a.ear, 0, -0.8 * a.ear * a.ear_spread])
-            clay.hull([base, base + out * a.ear * 1.3, flap + out * a.ear], 0.02)
+            toy.hull([base, base + out * a.ear * 1.3, flap + out * a.ear], 0.02)
         if a.horn:
             tip = np.array([0.3, side * a.horn_spread, 1.0]) * a.horn
-            clay.tube([base, base + tip * [0.2, 1.3, 0.4], base + tip], [0.035, 0.03, 0.012])
+            toy.tube([base, base + tip * [0.2, 1.3, 0.4], base + tip], [0.035, 0.03, 0.012])
     if a.mane > 0.15:
-        clay.ball(head - ahead * 0.6 * a.head - [0, 0, 0.08], (0.6 * a.mane, 0.85 * a.mane, a.mane))
+        toy.ball(head - ahead * 0.6 * a.head - [0, 0, 0.08], (0.6 * a.mane, 0.85 * a.mane, a.mane))
     elif a.mane:
-        clay.tube([at(root, -0.1, 0, 0.12), at(head, -0.1, 0, 0.08)], a.mane)
+        toy.tube([at(root, -0.1, 0, 0.12), at(head, -0.1, 0, 0.08)], a.mane)
     if a.nose_horn:
-        clay.tube([muzzle, muzzle + np.array([0.1, 0, 1.0]) * a.nose_horn], [0.06, 0.015])
+        toy.tube([muzzle, muzzle + np.array([0.1, 0, 1.0]) * a.nose_horn], [0.06, 0.015])
     if a.trunk:
         curl = rng.uniform(-0.1, 0.5)
-        clay.tube(
+        toy.tube(
             [muzzle, at(muzzle, 0.15, 0, -0.5 * a.trunk), at(muzzle, 0.15 + curl, 0, -0.8 * a.trunk)],
             [0.11, 0.07, 0.05],
         )
-        clay.tube([at(muzzle, 0, 0.1, 0), at(muzzle, 0.28, 0.13, -0.08)], [0.03, 0.012], mirror=True)
+        toy.tube([at(muzzle, 0, 0.1, 0), at(muzzle, 0.28, 0.13, -0.08)], [0.03, 0.012], mirror=True)
 
 
 def _direction(elevation: float) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 import tensorflow_datasets as tfds
 
-from capszoo.data.synthnorb.album import INSTANCES, MODELS, photographs
-from capszoo.data.synthnorb.render import AZIMUTHS, ELEVATIONS, LIGHTINGS, SIZE
+from capszoo.data.synthnorb.renderer import AZIMUTHS, ELEVATIONS, LIGHTINGS, SIZE
+from capszoo.data.synthnorb.scenes import INSTANCES, MODELS, examples
 
 
 class Synthnorb(tfds.core.GeneratorBasedBuilder):
@@ -44,5 +44,5 @@ class Synthnorb(tfds.core.GeneratorBasedBuilder):
         return {split: self._generate_examples(split) for split in INSTANCES}
 
     def _generate_examples(self, split):
-        for number, (factors, left, right) in enumerate(photographs(self._seed, split, self._processes)):
+        for number, (factors, left, right) in enumerate(examples(self._seed, split, self._processes)):
             yield number, {"image": left, "image2": right, **factors}

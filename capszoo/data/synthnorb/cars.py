@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.data.synthnorb.clay import Clay, varied
+from capszoo.data.synthnorb.mesh import Toy, varied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ CARS = (
 )  # fmt: skip
 
 
-def model_car(instance: int, rng: np.random.Generator) -> Clay:
+def model_car(instance: int, rng: np.random.Generator) -> Toy:
     """Model the car of this `instance`."""
     c = varied(CARS[instance], rng)
-    clay, half, z = Clay(), c.length / 2, 0.9 * c.wheel
+    toy, half, z = Toy(), c.length / 2, 0.9 * c.wheel
     along = lambda s: (s - 0.5) * c.length  # noqa: E731 - a position between tail and nose
     axle_front, axle_back = along(0.82), along(0.19)
     front, back = along(c.cabin_front), along(c.cabin_back)
@@ -56,14 +56,14 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
     sill = [(x, y, z) for x in (-half + r, half - r) for y in (r - w, w - r)]
     edge = [(half - r, c.wheel + c.nose), (front, belt), (back, belt), (r - half, c.wheel + c.boot)]
     shoulder = [(x, y, height - r) for x, height in edge for y in (r - 0.94 * w, 0.94 * w - r)]
-    clay.hull(sill + shoulder, r)
+    toy.hull(sill + shoulder, r)
     if c.round_body:
-        _vault(clay, c, front, back, belt)
+        _vault(toy, c, front, back, belt)
     else:
-        (_cabin if c.cabin else _cockpit)(clay, c, front, back, belt)
+        (_cabin if c.cabin else _cockpit)(toy, c, front, back, belt)
     for x in (axle_front, axle_back):
         y = w + 0.2 if c.open_wheels else w - 0.04
-        clay.disc(
+        toy.disc(
             (x, y, c.wheel),
             c.wheel * (1.12 if c.open_wheels else 1),
             0.2 if c.open_wheels else 0.14,
@@ -71,14 +71,14 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
             mirror=True,
         )
         if c.open_wheels:
-            clay.tube([(x, -y, c.wheel), (x, y, c.wheel)], 0.03)
+            toy.tube([(x, -y, c.wheel), (x, y, c.wheel)], 0.03)
         if c.fenders:
-            clay.ball(
+            toy.ball(
                 (x, w - 0.03, c.wheel + 0.07), (c.wheel * 1.45, 0.06 + c.fenders, c.wheel + 0.07), mirror=True
             )
     if c.spoiler:
         height, reach = c.wheel + c.boot + c.spoiler, w + 0.2 * c.open_wheels
-        clay.hull(
+        toy.hull(
             [
                 (0.08 - half, reach, height),
                 (0.08 - half, -reach, height),
@@ -87,20 +87,20 @@ def model_car(instance: int, rng: np.random.Generator) -> Clay:
             ],
             0.02,
         )
-        clay.hull([(0.15 - half, 0.6 * w, c.wheel + 0.1), (0.15 - half, 0.6 * w, height)], 0.03, mirror=True)
+        toy.hull([(0.15 - half, 0.6 * w, c.wheel + 0.1), (0.15 - half, 0.6 * w, height)], 0.03, mirror=True)
     if c.rack:
-        clay.box(
+        toy.box(
             (back + 0.15, -0.5 * w, belt + c.cabin),
             (front - c.screen - 0.1, 0.5 * w, belt + c.cabin + rng.uniform(0.06, 0.16)),
         )
     if c.spare:
-        clay.disc((-half - 0.02, 0, c.wheel + 0.3), c.wheel, 0.1, axis="x")
-    clay.box((half - 0.06, -w, 0.8 * c.wheel), (half + 0.04, w, 1.4 * c.wheel), 0.03)
-    clay.box((-half - 0.04, -w, 0.8 * c.wheel), (0.06 - half, w, 1.4 * c.wheel), 0.03)
-    return clay
+        toy.disc((-half - 0.02, 0, c.wheel + 0.3), c.wheel, 0.1, axis="x")
+    toy.box((half - 0.06, -w, 0.8 * c.wheel), (half + 0.04, w, 1.4 * c.wheel), 0.03)
+    toy.box((-half - 0.04, -w, 0.8 * c.wheel), (0.06 - half, w, 1.4 * c.wheel), 0.03)
+    return toy
 
 
-def _vault(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
+def _vault(toy: Toy, c: Car, front: float, back: float, belt: float) -> None:
     """Model a closed roof without edges."""
     r, roof = 0.12, belt + c.cabin - 0.12
     arch = [
@@ -109,24 +109,24 @@ def _vault(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
         (back + c.back_screen + r, roof),
         (back + r, belt - r),
     ]
-    clay.hull([(x, y, z) for x, z in arch for y in (r - 0.84 * c.width, 0.84 * c.width - r)], r)
+    toy.hull([(x, y, z) for x, z in arch for y in (r - 0.84 * c.width, 0.84 * c.width - r)], r)
 
 
-def _cabin(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
+def _cabin(toy: Toy, c: Car, front: float, back: float, belt: float) -> None:
     """Model a roof on six pillars, with empty windows, as in a die-cast car."""
     r, roof = 0.035, belt + c.cabin - 0.035
     low, high = 0.9 * c.width - r, 0.74 * c.width - r
     corners = [(back, back + c.back_screen), (front, front - c.screen)]
     middle = np.mean(corners)
     for foot, top in (*corners, (middle, middle)):
-        clay.tube([(foot, low, belt - r), (top, high, roof)], r, mirror=True)
-    clay.hull([(top, y, roof) for _, top in corners for y in (-high, high)], r)
-    _seats(clay, c, front - c.screen - 0.3, back + c.back_screen, belt - 0.08)
+        toy.tube([(foot, low, belt - r), (top, high, roof)], r, mirror=True)
+    toy.hull([(top, y, roof) for _, top in corners for y in (-high, high)], r)
+    _seats(toy, c, front - c.screen - 0.3, back + c.back_screen, belt - 0.08)
 
 
-def _cockpit(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
+def _cockpit(toy: Toy, c: Car, front: float, back: float, belt: float) -> None:
     w = 0.8 * c.width
-    clay.hull(
+    toy.hull(
         [
             (front, w, belt),
             (front, -w, belt),
@@ -135,9 +135,9 @@ def _cockpit(clay: Clay, c: Car, front: float, back: float, belt: float) -> None
         ],
         0.025,
     )
-    _seats(clay, c, front - 0.65, back + 0.1, belt)
+    _seats(toy, c, front - 0.65, back + 0.1, belt)
 
 
-def _seats(clay: Clay, c: Car, front: float, back: float, belt: float) -> None:
+def _seats(toy: Toy, c: Car, front: float, back: float, belt: float) -> None:
     for x in (front, back):
-        clay.box((x - 0.08, 0.06, belt - 0.1), (x + 0.08, 0.8 * c.width, belt + 0.17), 0.05, mirror=True)
+        toy.box((x - 0.08, 0.06, belt - 0.1), (x + 0.08, 0.8 * c.width, belt + 0.17), 0.05, mirror=True)

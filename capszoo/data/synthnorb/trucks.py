@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.data.synthnorb.clay import Clay, at, varied
+from capszoo.data.synthnorb.mesh import Toy, at, varied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,49 +39,49 @@ TRUCKS = (
 )  # fmt: skip
 
 
-def model_truck(instance: int, rng: np.random.Generator) -> Clay:
+def model_truck(instance: int, rng: np.random.Generator) -> Toy:
     """Model the truck of this `instance`."""
     t = varied(TRUCKS[instance], rng)
-    clay, front = Clay(), t.length / 2
+    toy, front = Toy(), t.length / 2
     floor = t.wheel + t.chassis
-    clay.box((-front, -0.6 * t.width, t.wheel), (front, 0.6 * t.width, floor + 0.03))
+    toy.box((-front, -0.6 * t.width, t.wheel), (front, 0.6 * t.width, floor + 0.03))
     cab_front = front - t.bonnet
-    clay.box(
+    toy.box(
         (cab_front - t.cab, -t.width, 0.8 * t.wheel + 0.05),
         (cab_front, t.width, floor + 0.4 * t.cab_height),
         0.04,
     )
     top = (t.slope, 0.02, 0.05)
-    clay.box((cab_front - t.cab, -t.width, floor), (cab_front, t.width, floor + t.cab_height), 0.04, top)
+    toy.box((cab_front - t.cab, -t.width, floor), (cab_front, t.width, floor + t.cab_height), 0.04, top)
     if t.bonnet:
-        clay.box(
+        toy.box(
             (cab_front - 0.1, -0.85 * t.width, t.wheel),
             (front, 0.85 * t.width, floor + 0.42 * t.cab_height),
             0.05,
             (0.05, 0, 0.04),
         )
-        clay.box(
+        toy.box(
             (cab_front, 0.6 * t.width, t.wheel),
             (front - 0.05, t.width, 2.1 * t.wheel),
             0.05,
             (0.08, 0, 0),
             mirror=True,
         )
-    clay.box((front - 0.02, -t.width, 0.75 * t.wheel), (front + 0.07, t.width, 1.3 * t.wheel), 0.03)
+    toy.box((front - 0.02, -t.width, 0.75 * t.wheel), (front + 0.07, t.width, 1.3 * t.wheel), 0.03)
     rear = cab_front - t.cab - 0.06
-    _load(clay, t, -front, rear, floor, rng)
+    _load(toy, t, -front, rear, floor, rng)
     axles = [min(front - 0.9 * t.wheel - 0.05, cab_front - 0.3 * t.cab + 0.3 * t.bonnet)]
     axles += [-front + 0.35 + k * 2.15 * t.wheel for k in range(t.axles)]
     for x in axles:
-        clay.disc((x, t.width - 0.05, t.wheel), t.wheel, 0.2, edge=0.03, mirror=True)
-    return clay
+        toy.disc((x, t.width - 0.05, t.wheel), t.wheel, 0.2, edge=0.03, mirror=True)
+    return toy
 
 
-def _load(clay: Clay, t: Truck, back: float, front: float, floor: float, rng: np.random.Generator) -> None:
+def _load(toy: Toy, t: Truck, back: float, front: float, floor: float, rng: np.random.Generator) -> None:
     """Model what stands behind the cab, between `back` and `front`."""
     w, h, middle = t.width, t.load_height, (back + front) / 2
     if t.load == "box":
-        clay.box((back, -w - 0.03, floor), (front, w + 0.03, floor + h), 0.03)
+        toy.box((back, -w - 0.03, floor), (front, w + 0.03, floor + h), 0.03)
     if t.load in ("bed", "tip"):
         wall, flare = 0.035, 0.0 if t.load == "bed" else 0.1
         rise = 0.0 if t.load == "bed" else rng.uniform(0.0, 0.5)  # a raised body shows its inside
@@ -92,44 +92,44 @@ def _load(clay: Clay, t: Truck, back: float, front: float, floor: float, rng: np
                 (back, y * (w + flare), h),
                 (front, y * (w + flare), h),
             ]
-            clay.hull(_raised(side, back, floor, rise), wall)
+            toy.hull(_raised(side, back, floor, rise), wall)
         for x in (back, front):
             end = [(x, -w, 0), (x, w, 0), (x, -w - flare, h), (x, w + flare, h)]
-            clay.hull(_raised(end, back, floor, rise), wall)
-        clay.hull(_raised([(x, y, 0.02) for x in (back, front) for y in (-w, w)], back, floor, rise), wall)
+            toy.hull(_raised(end, back, floor, rise), wall)
+        toy.hull(_raised([(x, y, 0.02) for x in (back, front) for y in (-w, w)], back, floor, rise), wall)
     if t.load == "tank":
         radius = 0.55 * h + 0.08
-        clay.ball((middle, 0, floor + radius), ((front - back) / 2, radius, radius))
-        clay.disc((middle, 0, floor + radius), radius, 0.82 * (front - back), axis="x", edge=0.08)
+        toy.ball((middle, 0, floor + radius), ((front - back) / 2, radius, radius))
+        toy.disc((middle, 0, floor + radius), radius, 0.82 * (front - back), axis="x", edge=0.08)
         for x in np.linspace(back + 0.3, front - 0.3, 3):
-            clay.disc((x, 0, floor + 2 * radius), 0.11, 0.12, axis="z")
-        clay.box((back, -w, floor - 0.05), (front, w, floor + 0.06))
+            toy.disc((x, 0, floor + 2 * radius), 0.11, 0.12, axis="z")
+        toy.box((back, -w, floor - 0.05), (front, w, floor + 0.06))
     if t.load == "ladder":
-        clay.box((back, -w, floor - 0.05), (front, w, floor + h), 0.03)
+        toy.box((back, -w, floor - 0.05), (front, w, floor + h), 0.03)
         end = np.array([back - 0.35, 0, floor + h + rng.uniform(0.1, 0.45)])
         foot = np.array([front + 0.1, 0, floor + h + 0.12])
         for y in (-0.13, 0.13):
-            clay.tube([at(foot, 0, y, 0), at(end, 0, y, 0)], 0.03)
+            toy.tube([at(foot, 0, y, 0), at(end, 0, y, 0)], 0.03)
         for s in np.linspace(0, 1, 7):
             rung = foot + s * (end - foot)
-            clay.tube([rung - [0, 0.13, 0], at(rung, 0, 0.13, 0)], 0.02)
-        clay.disc(foot - [0.15, 0, 0.08], 0.2, 0.14, axis="z")
+            toy.tube([rung - [0, 0.13, 0], at(rung, 0, 0.13, 0)], 0.02)
+        toy.disc(foot - [0.15, 0, 0.08], 0.2, 0.14, axis="z")
     if t.load == "crane":
-        clay.box((back, -w, floor - 0.05), (front, w, floor + 0.12))
-        clay.box((middle - 0.3, -0.3, floor + 0.1), (middle + 0.3, 0.3, floor + 0.15 + h), 0.05)
+        toy.box((back, -w, floor - 0.05), (front, w, floor + 0.12))
+        toy.box((middle - 0.3, -0.3, floor + 0.1), (middle + 0.3, 0.3, floor + 0.15 + h), 0.05)
         swing = np.radians(rng.uniform(-35, 35))
         foot = np.array([middle - 0.1, 0.0, floor + h])
         tip = foot + np.array([1.6 * np.cos(swing), 1.6 * np.sin(swing), 0.75])
-        clay.tube([foot, tip], [0.1, 0.06])
-        clay.tube([tip, tip - [0, 0, 0.55]], 0.018)
-        clay.ball(tip - [0, 0, 0.6], (0.08, 0.05, 0.08))
+        toy.tube([foot, tip], [0.1, 0.06])
+        toy.tube([tip, tip - [0, 0, 0.55]], 0.018)
+        toy.ball(tip - [0, 0, 0.6], (0.08, 0.05, 0.08))
     if t.load == "mixer":
         drum = np.array(
             [[back + 0.02, 0, floor + 0.75], [middle, 0, floor + 0.5], [front - 0.15, 0, floor + 0.36]]
         )
-        clay.tube(drum, [0.17, 0.42 * (0.6 + h), 0.24])
-        clay.box((back, -w, floor - 0.05), (front, w, floor + 0.08))
-        clay.box((back, -0.2, floor), (back + 0.15, 0.2, floor + 0.55))
+        toy.tube(drum, [0.17, 0.42 * (0.6 + h), 0.24])
+        toy.box((back, -w, floor - 0.05), (front, w, floor + 0.08))
+        toy.box((back, -0.2, floor), (back + 0.15, 0.2, floor + 0.55))
 
 
 def _raised(points, hinge: float, floor: float, angle: float) -> np.ndarray:

@@ -1,0 +1,18 @@
+"""What networks are trained on, as functions of targets and outputs, one value per image."""
+
+from capszoo.losses.cross_entropy import ActivationCrossEntropy
+from capszoo.losses.evidence_bound import GaussianNegativeLogLikelihood, SummedOutput
+from capszoo.losses.margin import MarginLoss
+from capszoo.losses.reconstruction import RECONSTRUCTION_WEIGHT, ReconstructionLoss
+from capszoo.losses.spread import SpreadLoss, spread_margin
+
+__all__ = [
+    "RECONSTRUCTION_WEIGHT",
+    "ActivationCrossEntropy",
+    "GaussianNegativeLogLikelihood",
+    "MarginLoss",
+    "ReconstructionLoss",
+    "SpreadLoss",
+    "SummedOutput",
+    "spread_margin",
+]

@@ -1,0 +1,28 @@
+"""Cross-entropy of capsules' activations."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class ActivationCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of a softmax over the logits of activations.
+
+        loss = -log( exp(x_t) / sum_i exp(x_i) ),   x = log(a / (1 - a))
+
+    where:
+      a: activations `[B, O]`, in [0, 1]; within 1e-6 of either end they are clipped.
+      t: the right class, in one-hot targets `[B, O]`.
+      loss: `[B]`; Keras averages it over the batch.
+
+    Source: Hinton et al. 2018, Table 1, which names the loss "CrossEnt" without saying of what; x is what the
+    logistic function makes the activation of.
+    """
+
+    def __init__(self, name="activation_cross_entropy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def call(self, targets, activations):
+        activations = ops.clip(activations, 1e-6, 1.0 - 1e-6)
+        logits = ops.log(activations) - ops.log(1.0 - activations)
+        return keras.losses.categorical_crossentropy(targets, logits, from_logits=True)

@@ -1,0 +1,45 @@
+"""When, with which code and with which libraries something was made."""
+
+import datetime
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+
+
+def stamp() -> dict[str, str]:
+    """What every measurement says of its own making: `date`, `revision` and `backend`."""
+    return {"date": today(), "revision": revision(), "backend": backend()}
+
+
+def today() -> str:
+    """The date, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def revision() -> str:
+    """The version of capszoo, and in a checkout the commit, with a plus where files differ from it."""
+    version = importlib.metadata.version("capszoo")
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return version
+    try:
+        commit = _git(checkout, "rev-parse", "--short=10", "HEAD")
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return version
+    return f"{version} {commit}{'+' if changed else ''}"
+
+
+def _git(folder, *arguments):
+    result = subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True, text=True)
+    return result.stdout.strip()
+
+
+def backend() -> str:
+    """Backend, library versions and processor type."""
+    import keras
+
+    name = keras.backend.backend()
+    libraries = (f"{package} {importlib.metadata.version(package)}" for package in (name, "keras", "numpy"))
+    return f"{', '.join(libraries)}, {platform.machine()}"

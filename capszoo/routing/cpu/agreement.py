@@ -1,0 +1,212 @@
+"""One round of dynamic routing, from poses of children to sums of their votes, compiled for the CPU.
+
+    u_ij = u_i W_ij
+    c_ij = softmax_j(sum_e u_ij[e] V_j[e])
+    s_j = sum_i c_ij u_ij
+
+where V_j is the sum of the poses that parent j has had so far. Logits that start at zero and grow by u_ij . v_j are
+u_ij . V_j, so that none are kept from round to round. Votes are made where they are used, again on the way back.
+
+Sixteen parents lie side by side, see `lanes`; K blocks of sixteen have room for all. One thread takes one part of the
+children after the other, with all images, four at a time, so that matrices come once from memory and seldom from the
+cache.
+"""
+
+import collections
+import math
+
+import numpy as np
+
+from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.lanes import LANES, exp, fma, highest, load, spread, spread_at, store, total
+from capszoo.routing.cpu.threads import in_parts
+
+f32 = np.float32
+ZERO, ONE = f32(0.0), f32(1.0)
+# The logit of a lane without a parent.
+ABSENT = f32(-1e30)
+# Of the children. A fixed number, so that no bit of the sums depends on the number of threads.
+PARTS = 16
+# Images at a time; their number is a multiple of it.
+FOUR = 4
+
+# Numbers of children (I), images (B), entries of a child's pose (D), blocks (K), entries of a parent's pose (E);
+# parents (O) of K * 16; leaky: whether a silent parent has the logit 0.
+Problem = collections.namedtuple("Problem", "children images width blocks entries parents leaky")
+# poses [I, B, D], matrices [I, K, D, E, lanes], sought (V) [B, K, E, lanes].
+Inputs = collections.namedtuple("Inputs", "poses matrices sought")
+# Of one child in four images: votes [4, K, E, lanes], coefficients and what they are worth [4, K, lanes]; absent
+# [K, lanes]: what is added to logits, zero where there is a parent.
+Pairs = collections.namedtuple("Pairs", "votes coefficients worth absent")
+
+
+@inner
+def _pairs(problem):
+    lanes = problem.blocks * LANES
+    absent = np.zeros(lanes, f32)
+    absent[problem.parents :] = ABSENT
+    votes = np.empty(FOUR * lanes * problem.entries, f32)
+    return Pairs(votes, np.empty(FOUR * lanes, f32), np.empty(FOUR * lanes, f32), absent)
+
+
+@inner
+def _make_votes(problem, inputs, i, b, votes):
+    row, poses, width = problem.entries * LANES, inputs.poses, problem.width
+    stride = problem.blocks * row
+    u0 = (i * problem.images + b) * width
+    u1, u2, u3 = u0 + width, u0 + 2 * width, u0 + 3 * width
+    for k in range(problem.blocks):
+        w = (i * problem.blocks + k) * width * row
+        for e in range(0, row, LANES):
+            v0, v1, v2, v3 = spread(ZERO), spread(ZERO), spread(ZERO), spread(ZERO)
+            for d in range(width):
+                weight = load(inputs.matrices, w + d * row + e)
+                v0 = fma(spread_at(poses, u0 + d), weight, v0)
+                v1 = fma(spread_at(poses, u1 + d), weight, v1)
+                v2 = fma(spread_at(poses, u2 + d), weight, v2)
+                v3 = fma(spread_at(poses, u3 + d), weight, v3)
+            at = k * row + e
+            store(votes, at, v0)
+            store(votes, at + stride, v1)
+            store(votes, at + 2 * stride, v2)
+            store(votes, at + 3 * stride, v3)
+
+
+@inner
+def _dot(problem, votes, others, b, k, start, found):
+    """found = start + votes . others of block k: start and found `[4, K, lanes]`, others `[B, K, E, lanes]`."""
+    row, lanes = problem.entries * LANES, problem.blocks * LANES
+    stride, f, s = problem.blocks * row, k * LANES, b * problem.blocks * row
+    a0, a1 = load(start, f), load(start, f + lanes)
+    a2, a3 = load(start, f + 2 * lanes), load(start, f + 3 * lanes)
+    for e in range(k * row, (k + 1) * row, LANES):
+        a0 = fma(load(votes, e), load(others, s + e), a0)
+        a1 = fma(load(votes, e + stride), load(others, s + e + stride), a1)
+        a2 = fma(load(votes, e + 2 * stride), load(others, s + e + 2 * stride), a2)
+        a3 = fma(load(votes, e + 3 * stride), load(others, s + e + 3 * stride), a3)
+    store(found, f, a0)
+    store(found, f + lanes, a1)
+    store(found, f + 2 * lanes, a2)
+    store(found, f + 3 * lanes, a3)
+
+
+@inner
+def _compare(problem, inputs, b, pairs):
+    """Coefficients of the votes at hand."""
+    coefficients, lanes = pairs.coefficients, problem.blocks * LANES
+    for c in range(0, FOUR * lanes, LANES):
+        store(coefficients, c, load(pairs.absent, c % lanes))
+    for k in range(problem.blocks):
+        _dot(problem, pairs.votes, inputs.sought, b, k, coefficients, coefficients)
+    for begin in range(0, FOUR * lanes, lanes):
+        top = ZERO if problem.leaky else ABSENT
+        for c in range(begin, begin + lanes, LANES):
+            top = max(top, highest(load(coefficients, c)))
+        together = f32(math.exp(-top)) if problem.leaky else ZERO
+        for c in range(begin, begin + lanes, LANES):
+            term = exp(load(coefficients, c) - spread(top))
+            store(coefficients, c, term)
+            together += total(term)
+        for c in range(begin, begin + lanes, LANES):
+            store(coefficients, c, load(coefficients, c) * spread(ONE / together))
+
+
+@inner
+def _children(problem, part):
+    """The children of one part."""
+    return range(problem.children * part // PARTS, problem.children * (part + 1) // PARTS)
+
+
+@kernel
+def forward_part(problem, inputs, sums, coefficients, part):
+    """`forward` for one part of the children."""
+    pairs, sums = _pairs(problem), sums[part]
+    row, lanes = problem.entries * LANES, problem.blocks * LANES
+    for i in _children(problem, part):
+        for b in range(0, problem.images, FOUR):
+            _make_votes(problem, inputs, i, b, pairs.votes)
+            _compare(problem, inputs, b, pairs)
+            c, s = (i * problem.images + b) * lanes, b * problem.blocks * row
+            for k in range(FOUR * problem.blocks):
+                coefficient = load(pairs.coefficients, k * LANES)
+                store(coefficients, c + k * LANES, coefficient)
+                for e in range(k * row, (k + 1) * row, LANES):
+                    store(sums, s + e, fma(coefficient, load(pairs.votes, e), load(sums, s + e)))
+
+
+def forward(problem, inputs):
+    """Sums of each part of the children, `[PARTS, B, K, E, lanes]`, and coefficients `[I, B, K, lanes]`."""
+    sums = np.zeros((PARTS, inputs.sought.shape[0]), f32)
+    coefficients = np.empty(problem.children * problem.images * problem.blocks * LANES, f32)
+    in_parts(lambda part: forward_part(problem, inputs, sums, coefficients, part), PARTS)
+    return sums, coefficients
+
+
+@inner
+def _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought):
+    """From gradients of sums and coefficients to those of the votes, in their place, and of what was sought."""
+    row, lanes, worth = problem.entries * LANES, problem.blocks * LANES, pairs.worth
+    c, s = (i * problem.images + b) * lanes, b * problem.blocks * row
+    for k in range(0, FOUR * lanes, LANES):
+        store(worth, k, load(coefficients, c + k))
+    for k in range(problem.blocks):
+        _dot(problem, pairs.votes, sums, b, k, worth, worth)
+    for image in range(FOUR):
+        mean = ZERO
+        for k in range(image * lanes, (image + 1) * lanes, LANES):
+            mean += total(load(pairs.coefficients, k) * load(worth, k))
+        for k in range(image * problem.blocks, (image + 1) * problem.blocks):
+            coefficient = load(pairs.coefficients, k * LANES)
+            slope = coefficient * (load(worth, k * LANES) - spread(mean))
+            for e in range(k * row, (k + 1) * row, LANES):
+                store(sought, s + e, fma(slope, load(pairs.votes, e), load(sought, s + e)))
+                gradient = fma(coefficient, load(sums, s + e), slope * load(inputs.sought, s + e))
+                store(pairs.votes, e, gradient)
+
+
+@inner
+def _to_inputs(problem, inputs, i, b, votes, poses, matrices):
+    """From gradients of the votes to those of the poses and of the matrices of a child."""
+    row, width = problem.entries * LANES, problem.width
+    stride = problem.blocks * row
+    for k in range(problem.blocks):
+        for d in range(width):
+            w = ((i * problem.blocks + k) * width + d) * row
+            u0 = (i * problem.images + b) * width + d
+            u1, u2, u3 = u0 + width, u0 + 2 * width, u0 + 3 * width
+            p0, p1 = spread_at(inputs.poses, u0), spread_at(inputs.poses, u1)
+            p2, p3 = spread_at(inputs.poses, u2), spread_at(inputs.poses, u3)
+            g0, g1, g2, g3 = spread(ZERO), spread(ZERO), spread(ZERO), spread(ZERO)
+            for e in range(0, row, LANES):
+                at, weight = k * row + e, load(inputs.matrices, w + e)
+                v0, v1 = load(votes, at), load(votes, at + stride)
+                v2, v3 = load(votes, at + 2 * stride), load(votes, at + 3 * stride)
+                g0, g1 = fma(v0, weight, g0), fma(v1, weight, g1)
+                g2, g3 = fma(v2, weight, g2), fma(v3, weight, g3)
+                slope = fma(p1, v1, fma(p0, v0, load(matrices, w + e)))
+                store(matrices, w + e, fma(p3, v3, fma(p2, v2, slope)))
+            poses[u0] += total(g0)
+            poses[u1] += total(g1)
+            poses[u2] += total(g2)
+            poses[u3] += total(g3)
+
+
+@kernel
+def backward_part(problem, inputs, sums, coefficients, poses, matrices, sought, part):
+    """`backward` for one part of the children."""
+    pairs, sought = _pairs(problem), sought[part]
+    for i in _children(problem, part):
+        for b in range(0, problem.images, FOUR):
+            _make_votes(problem, inputs, i, b, pairs.votes)
+            _compare(problem, inputs, b, pairs)
+            _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought)
+            _to_inputs(problem, inputs, i, b, pairs.votes, poses, matrices)
+
+
+def backward(problem, inputs, sums, coefficients):
+    """Gradients of poses, matrices and of what was sought, this by parts, from those of sums and coefficients."""
+    poses, matrices = np.zeros_like(inputs.poses), np.zeros_like(inputs.matrices)
+    sought = np.zeros((PARTS, inputs.sought.shape[0]), f32)
+    given = problem, inputs, sums, coefficients, poses, matrices, sought
+    in_parts(lambda part: backward_part(*given, part), PARTS)
+    return poses, matrices, sought

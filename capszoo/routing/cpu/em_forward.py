@@ -1,0 +1,190 @@
+"""EM routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
+
+The equations are those of `capszoo.routing.em.EMRouting`, variant "paper". One thread routes one image after the other,
+whose coefficients stay in its cache.
+"""
+
+import collections
+import math
+
+import numpy as np
+
+from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.lanes import (
+    LANES,
+    exp,
+    fma,
+    highest,
+    load,
+    maximum,
+    spread,
+    store,
+    total,
+)
+from capszoo.routing.cpu.threads import CHUNK, in_chunks
+from capszoo.routing.cpu.votes import POSE, TILE, ZERO, make_votes, moments, room, votes_at
+
+f32 = np.float32
+# Log-density of what is no parent, or of no child's.
+ABSENT = f32(-1e30)
+# Moments are taken about the previous mean. Where the new one is so far away that the difference of moments is less
+# than this share of them, they are taken again about the new one.
+CANCELLATION = f32(1 / 64)
+LOG_2_PI = math.log(2.0 * math.pi)
+HALF, ONE = f32(0.5), f32(1.0)
+
+# mean and precision (1 / var) [B, T, P, K, D, lanes]; mass (n), cost (sum_d beta_u + log(var) / 2), logits (x) and base
+# (z at the mean) [B, T, P, K, lanes]; evidence [B, T, C]: log of the sum of exp(z) over all parents of a child.
+Fit = collections.namedtuple("Fit", "mean precision mass cost logits base evidence")
+
+
+@inner
+def _gaussians(problem, fit, s, centre, o, first, second):
+    """Mean and precision out of moments about `centre`; False where too much cancels."""
+    mean, precision = fit.mean, fit.precision
+    n, floor = load(fit.mass, s * LANES), spread(problem.mass_floor)
+    smallest, cancelled = spread(problem.variance_floor), spread(ABSENT)
+    for d in range(POSE):
+        c, f, g = load(centre, o + d * LANES), load(first, d * LANES), load(second, d * LANES)
+        # The mass has a floor, so the centre's own share of the mean is less than one.
+        move = (f - floor * c) / n
+        variance = (g - move * (f + f - move * (n - floor))) / n + smallest
+        store(mean, s * TILE + d * LANES, c + move)
+        store(precision, s * TILE + d * LANES, spread(ONE) / variance)
+        cancelled = maximum(cancelled, spread(CANCELLATION) * g / n - variance)
+    return highest(cancelled) <= ZERO
+
+
+@inner
+def _activation(problem, inputs, fit, t, s, k):
+    """The cost, the logit and the largest log-density of 16 parents."""
+    precision, mass, cost, logits, base = fit.precision, fit.mass, fit.cost, fit.logits, fit.base
+    for o in range(LANES):
+        volume, j, v = 1.0, k * LANES + o, s * LANES + o
+        for d in range(POSE):
+            volume *= precision[s * TILE + d * LANES + o]
+        half_log = -0.5 * math.log(volume)
+        cost[v] = POSE * inputs.beta_u[j] + half_log
+        logits[v] = problem.scales[t] * (inputs.beta_a[j] - mass[v] * cost[v])
+        log_activation = min(logits[v], ZERO) - math.log1p(math.exp(-abs(logits[v])))
+        base[v] = log_activation - half_log - HALF * POSE * LOG_2_PI if j < problem.types else ABSENT
+
+
+@inner
+def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second):
+    """Fits the parents of iteration t to share * factor * activation, which replaces `share`."""
+    activations, child, blocks = inputs.activations, problem.child, problem.blocks
+    positions, seen = child.shape
+    mean, mass = fit.mean, fit.mass
+    for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
+        for k in range(blocks):
+            s = ((b * len(problem.scales) + t) * positions + p) * blocks + k
+            n = spread(problem.mass_floor)
+            for i in range(seen):
+                z = ((p * seen + i) * blocks + k) * LANES
+                rho = load(share, z) * spread(factor[p, i] * activations[b * problem.children + child[p, i]])
+                store(share, z, rho)
+                n = n + rho
+            store(mass, s * LANES, n)
+            centre, o = (zeros, 0) if t == 0 else (mean, (s - positions * blocks) * TILE)
+            moments(problem, votes, v, p, k, share, centre, o, first, second)
+            if not _gaussians(problem, fit, s, centre, o, first, second):
+                moments(problem, votes, v, p, k, share, mean, s * TILE, first, second)
+                _gaussians(problem, fit, s, mean, s * TILE, first, second)
+            _activation(problem, inputs, fit, t, s, k)
+
+
+@inner
+def _distance(votes, v, mean, precision, s):
+    """sum_d (v - mean)^2 / var, for 16 types."""
+    distance = spread(ZERO)
+    for d in range(0, TILE, LANES):
+        deviation = load(votes, v + d) - load(mean, s + d)
+        distance = fma(deviation * deviation, load(precision, s + d), distance)
+    return distance
+
+
+@inner
+def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
+    """Coefficients of iteration t, share * factor, from the parents of iteration t - 1."""
+    child, blocks = problem.child, problem.blocks
+    positions, seen = child.shape
+    peak[:] = ABSENT
+    for p in range(positions):
+        v = votes_at(problem, inputs, b, p, votes)
+        s = ((b * len(problem.scales) + t - 1) * positions + p) * blocks
+        for i in range(seen):
+            j, z = child[p, i], (p * seen + i) * blocks
+            for k in range(blocks):
+                at = v + (i * blocks + k) * TILE
+                distance = _distance(votes, at, fit.mean, fit.precision, (s + k) * TILE)
+                value = fma(spread(-HALF), distance, load(fit.base, (s + k) * LANES))
+                store(share, (z + k) * LANES, value)
+                peak[j] = max(peak[j], highest(value))
+    _normalise(problem, fit, b, t, share, factor, peak)
+
+
+@inner
+def _normalise(problem, fit, b, t, share, factor, peak):
+    """Of z in `share`: exp(z) / sum exp(z), over all parents of each child, as share * factor."""
+    child, blocks, evidence = problem.child, problem.blocks, fit.evidence
+    e = (b * len(problem.scales) + t) * problem.children
+    evidence[e : e + problem.children] = ZERO
+    for p in range(child.shape[0]):
+        for i in range(child.shape[1]):
+            j, z = child[p, i], (p * child.shape[1] + i) * blocks
+            terms = spread(ZERO)
+            for k in range(blocks):
+                # Relative to the child's best parent, so that the largest term of its sum is one.
+                term = exp(load(share, (z + k) * LANES) - spread(peak[j]))
+                store(share, (z + k) * LANES, term)
+                terms = terms + term
+            evidence[e + j] += total(terms)
+    for p in range(child.shape[0]):
+        for i in range(child.shape[1]):
+            factor[p, i] = ONE / evidence[e + child[p, i]]
+    for j in range(problem.children):
+        # What the strides leave over at the border is seen by no parent.
+        evidence[e + j] = peak[j] + math.log(evidence[e + j]) if evidence[e + j] > ZERO else ZERO
+
+
+@kernel
+def forward_chunk(problem, inputs, fit, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
+    positions, seen = problem.child.shape
+    share = np.empty(positions * seen * problem.blocks * LANES, f32)
+    factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
+    first, second, zeros = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(TILE, f32)
+    votes = room(problem)
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        _start(problem, share, factor)
+        _m_step(problem, inputs, fit, votes, b, 0, share, factor, zeros, first, second)
+        for t in range(1, len(problem.scales)):
+            _e_step(problem, inputs, fit, votes, b, t, share, factor, peak)
+            _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
+
+
+def forward(problem, inputs, images):
+    """Routes `images` images; returns their `Fit`."""
+    positions, children, count = problem.child.shape[0], problem.children, len(problem.scales)
+    parents = positions * problem.blocks * LANES
+    mean, precision = (
+        np.empty(images * count * parents * POSE, f32),
+        np.empty(images * count * parents * POSE, f32),
+    )
+    mass, cost = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
+    logits, base = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
+    fit = Fit(mean, precision, mass, cost, logits, base, np.zeros(images * count * children, f32))
+    in_chunks(forward_chunk, images, problem, inputs, fit)
+    return fit
+
+
+@inner
+def _start(problem, share, factor):
+    """Coefficients of iteration 0."""
+    factor[:] = problem.uniform
+    types = problem.blocks * LANES
+    for j in range(share.shape[0]):
+        share[j] = ONE if j % types < problem.types else ZERO

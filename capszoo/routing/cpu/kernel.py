@@ -1,0 +1,53 @@
+"""Similarity-learning routing of matrix capsules by its kernel."""
+
+import tensorflow as tf
+
+from capszoo.routing.cpu import similarity
+from capszoo.routing.cpu.compiling import forget_stale
+from capszoo.routing.cpu.lanes import LANES
+from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
+
+forget_stale(similarity.forward_chunk, similarity.backward_chunk)
+
+
+def fused_kernel(connections, count):
+    """Similarity-learning routing, with Gaussians, of votes V = M W + addition between 4x4 matrices.
+
+    where:
+      connections: a `Connections`.
+      count: updates of the coefficients.
+
+    Returns `route(poses, log_activations, matrices, types, weights, precisions)`, which takes poses `[B, C, 16]`,
+    log(a_i) `[B, C]`, transformations `[matrices, 4, O, 4]`, alpha, beta, theta1, theta2 and theta3, each `[O]`, and
+    w_q and 1 / sigma_q^2, each `[components]`; it returns mu_j `[B, P, O, 16]` and a_j `[B, P, O]`.
+    Source: Faria 2019, equations 11 to 13; the gradient is their derivative, written out in `similarity`.
+    """
+    child, matrix, addition, _ = connections
+
+    def route(poses, log_activations, matrices, types, weights, precisions):
+        types = tf.stack([tf.convert_to_tensor(weight) for weight in types])
+        parents = types.shape[1]
+        blocks = -(-parents // LANES)
+        children = log_activations.shape[1]
+        problem = similarity.Problem(child, matrix, addition, children, blocks, count)
+        # Padding divides by alpha + beta: one keeps that from being zero.
+        padding = padded(tf.ones((5, parents))) - 1.0
+        arrays = poses, log_activations, matrices_to_lanes(matrices), padded(types) - padding
+        mean, logits = _operation(problem)(*arrays, tf.concat([weights, precisions], axis=0))
+        return from_lanes(mean, logits, child.shape[0], parents)
+
+    return route
+
+
+def _operation(problem):
+    def forward(*arrays):
+        return similarity.forward(problem, _flat(arrays), len(arrays[0]))
+
+    def backward(d_mean, d_logits, inputs, kept):
+        return similarity.backward(problem, _flat(inputs), d_mean, d_logits, len(inputs[0]))
+
+    return operation(forward, backward)
+
+
+def _flat(arrays):
+    return similarity.Inputs(*(array.ravel() for array in arrays))

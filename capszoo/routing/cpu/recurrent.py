@@ -1,0 +1,294 @@
+"""Connectionist routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
+
+The equations are those of `capszoo.routing.lstm.LSTMRouting`. Parents hear only their own votes, so that everything
+happens for one position and one block of types at a time. Its gradient is in `recurrent_backward`.
+"""
+
+import collections
+
+import numpy as np
+
+from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.lanes import (
+    LANES,
+    exp,
+    fma,
+    load,
+    maximum,
+    sigmoid,
+    spread,
+    spread_at,
+    store,
+    tanh,
+)
+from capszoo.routing.cpu.networks import LINEAR, Rows, answer, biases, outer, product
+from capszoo.routing.cpu.threads import CHUNK, in_chunks
+from capszoo.routing.cpu.votes import POSE, TILE, ZERO, make_votes, room, votes_at
+
+f32 = np.float32
+ONE = f32(1.0)
+# Children whose gates are made and used together.
+BLOCK = 16
+
+# child, matrix, addition, children, blocks: see `votes.Problem`; count: updates of the coefficients; units: of the
+# cell (U), a multiple of four; swapped: whether the cell's state makes coefficients and the hidden one activations;
+# compatibility, activation: widths of both networks, from U to the four of which the first is the answer.
+Problem = collections.namedtuple(
+    "Problem", "child matrix addition children blocks count units swapped compatibility activation"
+)
+# poses [B, C, D], activations [B, C], weights [transformations, K, Q, lanes]; cell: rows of 4 U numbers, the gates of
+# each unit side by side, for mean [D], bias, activation, vote [D], coefficient and hidden states [U]; compatibility,
+# activation: for each layer `[below + 1, above]`.
+Inputs = collections.namedtuple("Inputs", "poses activations weights cell compatibility activation")
+# Where those rows of the cell are.
+BIAS, ACTIVATION, VOTE, COEFFICIENT, HIDDEN = POSE, POSE + 1, POSE + 2, 2 * POSE + 2, 2 * POSE + 3
+
+# For one position and block:
+#   base [I, G]: what activation and vote add to the gates, the same in all steps;
+#   parent [G]: what mean and bias add, in the step at hand;
+#   mean [count + 1, D]; heard [count + 1, I, 1 + U]: coefficients and hidden states; cell [count + 1, I, U];
+#   gates [count, I, G], after sigmoid or tanh; bent [count, I, U]: tanh of the cell;
+#   layers [count, I, ...]: what the layers of the network for coefficients say;
+#   combined [U]; final [...]: what the layers of the network for activations say.
+# Unless `kept`, one step of heard and cell and one block of gates, bent and layers are there, used again and again.
+# Rows of gates are one longer than 4 U (G): with powers of two all would fall on the same lines of the cache.
+Path = collections.namedtuple(
+    "Path", "kept base parent mean heard cell gates bent layers combined final bias1 bias2"
+)
+
+
+@inner
+def aligned(size):
+    """Room for `size` numbers that begins where a line of the cache does."""
+    room = np.empty(size + LANES, f32)
+    first = -(room.ctypes.data // 4) % LANES
+    return room[first : first + size]
+
+
+@inner
+def gates_width(problem):
+    """Of one row of gates."""
+    return (4 * problem.units + 1) * LANES
+
+
+@inner
+def new_path(problem, inputs, kept):
+    """A `Path`, empty."""
+    seen, units = problem.child.shape[1], problem.units
+    steps = problem.count if kept else 1
+    states = steps + 1 if kept else 1
+    pairs = steps * seen if kept else BLOCK
+    bias1 = biases(problem.compatibility, inputs.compatibility)
+    bias2 = biases(problem.activation, inputs.activation)
+    return Path(
+        kept,
+        aligned(seen * gates_width(problem)),
+        aligned(4 * units * LANES),
+        aligned((problem.count + 1) * TILE),
+        aligned(states * seen * (1 + units) * LANES),
+        aligned(states * seen * units * LANES),
+        aligned(pairs * gates_width(problem)),
+        aligned(pairs * units * LANES),
+        aligned(pairs * len(bias1)),
+        aligned(units * LANES),
+        aligned(len(bias2)),
+        bias1,
+        bias2,
+    )
+
+
+@inner
+def heard_rows(problem, path, t, begin):
+    """Coefficient and hidden states after t updates, from child `begin`."""
+    width = (1 + problem.units) * LANES
+    first = (t * problem.child.shape[1] if path.kept else 0) + begin
+    return Rows(path.heard, first * width, width)
+
+
+@inner
+def cell_rows(problem, path, t, begin):
+    """Cell states after t updates, from child `begin`."""
+    width = problem.units * LANES
+    first = (t * problem.child.shape[1] if path.kept else 0) + begin
+    return Rows(path.cell, first * width, width)
+
+
+@inner
+def block_rows(problem, path, t, begin):
+    """Gates, tanh of the cell and layers of update t, from 1, of the block from child `begin`."""
+    first = (t - 1) * problem.child.shape[1] + begin if path.kept else 0
+    gates, units, layers = gates_width(problem), problem.units * LANES, len(path.bias1)
+    return (
+        Rows(path.gates, first * gates, gates),
+        Rows(path.bent, first * units, units),
+        Rows(path.layers, first * layers, layers),
+    )
+
+
+@inner
+def vote_rows(problem, votes, v, k, begin):
+    """Votes for block k of types, from child `begin`."""
+    stride = problem.blocks * TILE
+    return Rows(votes, v + begin * stride + k * TILE, stride)
+
+
+@inner
+def cell_weights(problem, inputs, row):
+    """The weights of the gates from `row` on."""
+    width = 4 * problem.units
+    return Rows(inputs.cell, row * width, width)
+
+
+@inner
+def _hidden_of(rows):
+    """Rows of `heard` without the coefficient."""
+    return Rows(rows.array, rows.at + LANES, rows.stride)
+
+
+@inner
+def states(problem, path, t, begin):
+    """What the network for coefficients hears after t updates, and what that for activations does."""
+    hidden, cell = _hidden_of(heard_rows(problem, path, t, begin)), cell_rows(problem, path, t, begin)
+    return (cell, hidden) if problem.swapped else (hidden, cell)
+
+
+@inner
+def _begin(problem, inputs, votes, v, b, p, k, path):
+    """Uniform coefficients, empty states, and what does not change from step to step."""
+    seen, width = problem.child.shape[1], 4 * problem.units
+    heard, cell = heard_rows(problem, path, 0, 0), cell_rows(problem, path, 0, 0)
+    path.heard[: seen * heard.stride] = ZERO
+    path.cell[: seen * cell.stride] = ZERO
+    base = Rows(path.base, 0, gates_width(problem))
+    for i in range(seen):
+        store(heard.array, i * heard.stride, spread(ONE / f32(seen)))
+        activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
+        for g in range(width):
+            own = activation * spread_at(inputs.cell, ACTIVATION * width + g)
+            store(base.array, i * base.stride + g * LANES, own)
+    product(
+        vote_rows(problem, votes, v, k, 0),
+        POSE,
+        cell_weights(problem, inputs, VOTE),
+        width,
+        base,
+        base,
+        seen,
+        LINEAR,
+    )
+    _mean(problem, votes, v, k, path, 0)
+
+
+@inner
+def _mean(problem, votes, v, k, path, t):
+    """mu_j = sum_i c_ij * V_ij."""
+    path.mean[t * TILE : (t + 1) * TILE] = ZERO
+    heard, mean = heard_rows(problem, path, t, 0), Rows(path.mean, t * TILE, TILE)
+    outer(heard, 1, vote_rows(problem, votes, v, k, 0), POSE, mean, problem.child.shape[1])
+
+
+@inner
+def _cells(problem, path, gates, before, bent, hidden, cell, n):
+    """New states of n children, whose gates lack what their parent adds; keeps them after sigmoid and tanh."""
+    for i in range(n):
+        for u in range(problem.units):
+            g, q = 4 * u * LANES, u * LANES
+            at = gates.at + i * gates.stride + g
+            enter = sigmoid(load(gates.array, at) + load(path.parent, g))
+            forget = sigmoid(load(gates.array, at + LANES) + load(path.parent, g + LANES))
+            candidate = tanh(load(gates.array, at + 2 * LANES) + load(path.parent, g + 2 * LANES))
+            leave = sigmoid(load(gates.array, at + 3 * LANES) + load(path.parent, g + 3 * LANES))
+            state = forget * load(before.array, before.at + i * before.stride + q)
+            state = fma(enter, candidate, state)
+            curved = tanh(state)
+            if path.kept:
+                store(gates.array, at, enter)
+                store(gates.array, at + LANES, forget)
+                store(gates.array, at + 2 * LANES, candidate)
+                store(gates.array, at + 3 * LANES, leave)
+                store(bent.array, bent.at + i * bent.stride + q, curved)
+            store(cell.array, cell.at + i * cell.stride + q, state)
+            store(hidden.array, hidden.at + i * hidden.stride + q, leave * curved)
+
+
+@inner
+def _update(problem, inputs, votes, v, k, path, t):
+    """States, coefficients and mean of update t, from 1."""
+    seen, width = problem.child.shape[1], 4 * problem.units
+    for g in range(width):
+        store(path.parent, g * LANES, spread_at(inputs.cell, BIAS * width + g))
+    parent, mean = Rows(path.parent, 0, 0), Rows(path.mean, (t - 1) * TILE, TILE)
+    product(mean, POSE, cell_weights(problem, inputs, 0), width, parent, parent, 1, LINEAR)
+    pair = cell_weights(problem, inputs, COEFFICIENT)
+    # At first hidden states are zero: only the coefficient is heard.
+    known = 1 if t == 1 else 1 + problem.units
+    answers = len(path.bias1) - 4 * LANES
+    top = spread(f32(-1e30))
+    for begin in range(0, seen, BLOCK):
+        n = min(BLOCK, seen - begin)
+        gates, bent, layers = block_rows(problem, path, t, begin)
+        base = Rows(path.base, begin * gates.stride, gates.stride)
+        heard, after = heard_rows(problem, path, t - 1, begin), heard_rows(problem, path, t, begin)
+        product(heard, known, pair, width, base, gates, n, LINEAR)
+        before, cell = cell_rows(problem, path, t - 1, begin), cell_rows(problem, path, t, begin)
+        _cells(problem, path, gates, before, bent, _hidden_of(after), cell, n)
+        told, _ = states(problem, path, t, begin)
+        answer(problem.compatibility, inputs.compatibility, path.bias1, told, layers, n)
+        for i in range(n):
+            logit = load(layers.array, layers.at + i * layers.stride + answers)
+            store(after.array, after.at + i * after.stride, logit)
+            top = maximum(top, logit)
+    _softmax(heard_rows(problem, path, t, 0), seen, top)
+    _mean(problem, votes, v, k, path, t)
+
+
+@inner
+def _softmax(rows, seen, top):
+    """The first number of each row, from logit to coefficient."""
+    together = spread(ZERO)
+    for i in range(seen):
+        at = rows.at + i * rows.stride
+        term = exp(load(rows.array, at) - top)
+        store(rows.array, at, term)
+        together = together + term
+    for i in range(seen):
+        at = rows.at + i * rows.stride
+        store(rows.array, at, load(rows.array, at) / together)
+
+
+@inner
+def walk(problem, inputs, votes, v, b, p, k, path):
+    """All updates; returns x_j, the logit of equation 14."""
+    seen, count = problem.child.shape[1], problem.count
+    _begin(problem, inputs, votes, v, b, p, k, path)
+    for t in range(1, count + 1):
+        _update(problem, inputs, votes, v, k, path, t)
+    path.combined[:] = ZERO
+    combined, final = Rows(path.combined, 0, 0), Rows(path.final, 0, 0)
+    _, told = states(problem, path, count, 0)
+    outer(heard_rows(problem, path, count, 0), 1, told, problem.units, combined, seen)
+    answer(problem.activation, inputs.activation, path.bias2, combined, final, 1)
+    return load(path.final, len(path.final) - 4 * LANES)
+
+
+@kernel
+def forward_chunk(problem, inputs, mean, logits, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
+    votes, path = room(problem), new_path(problem, inputs, False)
+    last = problem.count * TILE
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        for p in range(problem.child.shape[0]):
+            v = votes_at(problem, inputs, b, p, votes)
+            for k in range(problem.blocks):
+                s = (b * problem.child.shape[0] + p) * problem.blocks + k
+                store(logits, s * LANES, walk(problem, inputs, votes, v, b, p, k, path))
+                mean[s * TILE : (s + 1) * TILE] = path.mean[last : last + TILE]
+
+
+def forward(problem, inputs, images):
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
+    parents = images * problem.child.shape[0] * problem.blocks
+    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
+    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    return mean, logits

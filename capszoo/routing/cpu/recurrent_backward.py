@@ -1,0 +1,342 @@
+"""The analytic gradient of `recurrent`; the way back makes anew what the way out has made."""
+
+import collections
+
+import numpy as np
+
+from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.lanes import LANES, fma, load, spread, spread_at, store, total
+from capszoo.routing.cpu.networks import (
+    LINEAR,
+    Rows,
+    answer_backward,
+    backward_weights,
+    outer,
+    product,
+    transposed,
+)
+from capszoo.routing.cpu.recurrent import (
+    ACTIVATION,
+    BIAS,
+    BLOCK,
+    COEFFICIENT,
+    HIDDEN,
+    ONE,
+    VOTE,
+    Inputs,
+    aligned,
+    block_rows,
+    cell_rows,
+    gates_width,
+    heard_rows,
+    new_path,
+    states,
+    vote_rows,
+    walk,
+)
+from capszoo.routing.cpu.threads import CHUNK, in_chunks, no_gradients
+from capszoo.routing.cpu.votes import (
+    POSE,
+    TILE,
+    ZERO,
+    make_votes,
+    product_gradients,
+    room,
+    votes_at,
+)
+
+f32 = np.float32
+
+# Gradients along the path: mean [count + 1, D]; coefficients [I]; hidden and cell states [I, U]; what mean and bias
+# add to gates, [count, 4 U]; all gates of a block, [BLOCK, G], summed over the steps; layers of both networks; the
+# sums over the children that activations hear, [U]; votes of a block, [BLOCK, D].
+Sweep = collections.namedtuple(
+    "Sweep", "mean coefficients hidden cell parent gates layers final combined votes"
+)
+# Kernels for the way back, [columns, rows]: of the cell, `[4 U, rows]`, and of both networks.
+Backward = collections.namedtuple("Backward", "cell compatibility activation")
+# Gradients of weights of one chunk, in lanes: of the cell `[rows, 4 U]`, and of both networks.
+Sums = collections.namedtuple("Sums", "cell compatibility activation")
+
+
+@inner
+def _new_sweep(problem, path):
+    seen, units = problem.child.shape[1], problem.units
+    return Sweep(
+        aligned((problem.count + 1) * TILE),
+        aligned(seen * LANES),
+        aligned(seen * units * LANES),
+        aligned(seen * units * LANES),
+        aligned(problem.count * 4 * units * LANES),
+        aligned(BLOCK * gates_width(problem)),
+        aligned(BLOCK * len(path.bias1)),
+        aligned(len(path.bias2)),
+        aligned(units * LANES),
+        aligned(BLOCK * TILE),
+    )
+
+
+@inner
+def _state_slopes(problem, sweep, begin):
+    """Gradients of what the network for coefficients hears, and of what that for activations does."""
+    width = problem.units * LANES
+    hidden, cell = Rows(sweep.hidden, begin * width, width), Rows(sweep.cell, begin * width, width)
+    return (cell, hidden) if problem.swapped else (hidden, cell)
+
+
+@inner
+def _from_logit(problem, path, sweep, backward, sums, gradient):
+    """From the gradient of x_j to those of the last coefficients and states."""
+    seen, last = problem.child.shape[1], problem.count
+    sweep.final[:] = ZERO
+    store(sweep.final, len(sweep.final) - 4 * LANES, gradient)
+    sweep.combined[:] = ZERO
+    combined, d_combined = Rows(path.combined, 0, 0), Rows(sweep.combined, 0, 0)
+    final, slopes = Rows(path.final, 0, 0), Rows(sweep.final, 0, 0)
+    answer_backward(
+        problem.activation, backward.activation, combined, final, slopes, d_combined, sums.activation, 1
+    )
+    heard = heard_rows(problem, path, last, 0)
+    _, told = states(problem, path, last, 0)
+    _, d_told = _state_slopes(problem, sweep, 0)
+    for i in range(seen):
+        coefficient, slope = load(heard.array, heard.at + i * heard.stride), spread(ZERO)
+        for u in range(0, problem.units * LANES, LANES):
+            wanted = load(sweep.combined, u)
+            store(d_told.array, i * d_told.stride + u, coefficient * wanted)
+            slope = fma(wanted, load(told.array, told.at + i * told.stride + u), slope)
+        store(sweep.coefficients, i * LANES, slope)
+
+
+@inner
+def _from_mean(problem, votes, v, k, path, sweep, t):
+    """Adds to the gradients of the coefficients what the mean of step t has; returns their mean under them."""
+    average, heard = spread(ZERO), heard_rows(problem, path, t, 0)
+    rows = vote_rows(problem, votes, v, k, 0)
+    for i in range(problem.child.shape[1]):
+        gradient, more, at = load(sweep.coefficients, i * LANES), spread(ZERO), rows.at + i * rows.stride
+        for d in range(0, TILE, 2 * LANES):
+            gradient = fma(load(sweep.mean, t * TILE + d), load(votes, at + d), gradient)
+            more = fma(load(sweep.mean, t * TILE + d + LANES), load(votes, at + d + LANES), more)
+        gradient = gradient + more
+        store(sweep.coefficients, i * LANES, gradient)
+        average = fma(load(heard.array, heard.at + i * heard.stride), gradient, average)
+    return average
+
+
+@inner
+def _through_softmax(problem, path, sweep, t, begin, n, average):
+    """From the coefficients of step t to the logits of a block of children."""
+    heard, answers = heard_rows(problem, path, t, begin), len(path.bias1) - 4 * LANES
+    for i in range(n):
+        coefficient = load(heard.array, heard.at + i * heard.stride)
+        at = i * len(path.bias1) + answers
+        slope = load(sweep.coefficients, (begin + i) * LANES) - average
+        store(sweep.layers, at, coefficient * slope)
+        for other in range(1, 4):
+            store(sweep.layers, at + other * LANES, spread(ZERO))
+        store(sweep.coefficients, (begin + i) * LANES, spread(ZERO))
+
+
+@inner
+def _through_cells(problem, inputs, path, sweep, t, begin, n):
+    """From both states of step t to the gates, left in their place, and to the cell states and coefficients before."""
+    one, width = spread(ONE), problem.units * LANES
+    gates, bent, _ = block_rows(problem, path, t, begin)
+    before = cell_rows(problem, path, t - 1, begin)
+    for u in range(problem.units):
+        g, q, w = 4 * u * LANES, u * LANES, COEFFICIENT * 4 * problem.units + 4 * u
+        w0, w1 = spread_at(inputs.cell, w), spread_at(inputs.cell, w + 1)
+        w2, w3 = spread_at(inputs.cell, w + 2), spread_at(inputs.cell, w + 3)
+        s0, s1, s2, s3 = spread(ZERO), spread(ZERO), spread(ZERO), spread(ZERO)
+        for i in range(n):
+            at, own, c = gates.at + i * gates.stride + g, (begin + i) * width + q, (begin + i) * LANES
+            enter, forget = load(gates.array, at), load(gates.array, at + LANES)
+            candidate, leave = load(gates.array, at + 2 * LANES), load(gates.array, at + 3 * LANES)
+            curved = load(bent.array, bent.at + i * bent.stride + q)
+            shown = load(sweep.hidden, own)
+            open_ = shown * leave
+            state = fma(open_, one - curved * curved, load(sweep.cell, own))
+            store(sweep.cell, own, state * forget)
+            passed = state * enter
+            g0 = passed * candidate * (one - enter)
+            g1 = state * load(before.array, before.at + i * before.stride + q) * forget * (one - forget)
+            g2 = passed * (one - candidate * candidate)
+            g3 = open_ * curved * (one - leave)
+            store(gates.array, at, g0)
+            store(gates.array, at + LANES, g1)
+            store(gates.array, at + 2 * LANES, g2)
+            store(gates.array, at + 3 * LANES, g3)
+            s0, s1, s2, s3 = s0 + g0, s1 + g1, s2 + g2, s3 + g3
+            coefficient = fma(g0, w0, g1 * w1) + fma(g2, w2, g3 * w3)
+            store(sweep.coefficients, c, load(sweep.coefficients, c) + coefficient)
+            store(sweep.hidden, own, spread(ZERO))
+        at = ((t - 1) * 4 * problem.units) * LANES + g
+        store(sweep.parent, at, load(sweep.parent, at) + s0)
+        store(sweep.parent, at + LANES, load(sweep.parent, at + LANES) + s1)
+        store(sweep.parent, at + 2 * LANES, load(sweep.parent, at + 2 * LANES) + s2)
+        store(sweep.parent, at + 3 * LANES, load(sweep.parent, at + 3 * LANES) + s3)
+
+
+@inner
+def _sums_of(problem, sums, row):
+    """Where the sums for the weights of the gates begin that stand in `row`."""
+    width = 4 * problem.units * LANES
+    return Rows(sums.cell, row * width, width)
+
+
+@inner
+def _backward_of(problem, backward, row):
+    """The columns of the transposed weights of the gates that hear `row` and those behind it."""
+    return Rows(backward.cell, row, HIDDEN + problem.units)
+
+
+@inner
+def _back(problem, inputs, votes, v, k, path, sweep, backward, sums, t):
+    """From mean, coefficients and states of step t to those of step t - 1."""
+    seen, width = problem.child.shape[1], 4 * problem.units
+    average = _from_mean(problem, votes, v, k, path, sweep, t)
+    for begin in range(0, seen, BLOCK):
+        n = min(BLOCK, seen - begin)
+        gates, _, layers = block_rows(problem, path, t, begin)
+        told, _ = states(problem, path, t, begin)
+        d_told, _ = _state_slopes(problem, sweep, begin)
+        slopes = Rows(sweep.layers, 0, layers.stride)
+        _through_softmax(problem, path, sweep, t, begin, n, average)
+        answer_backward(
+            problem.compatibility, backward.compatibility, told, layers, slopes, d_told, sums.compatibility, n
+        )
+        _through_cells(problem, inputs, path, sweep, t, begin, n)
+        heard, known = heard_rows(problem, path, t - 1, begin), 1
+        if t > 1:
+            stride, known = problem.units * LANES, 1 + problem.units
+            hidden = Rows(sweep.hidden, begin * stride, stride)
+            kernel = _backward_of(problem, backward, HIDDEN)
+            product(gates, width, kernel, problem.units, hidden, hidden, n, LINEAR)
+        outer(heard, known, gates, width, _sums_of(problem, sums, COEFFICIENT), n)
+    parent = Rows(sweep.parent, (t - 1) * width * LANES, 0)
+    mean = Rows(sweep.mean, (t - 1) * TILE, 0)
+    product(parent, width, _backward_of(problem, backward, 0), POSE, mean, mean, 1, LINEAR)
+
+
+@inner
+def _from_parents(problem, path, sweep, sums):
+    """To the weights with which gates hear means and biases, from all steps at once."""
+    width = 4 * problem.units
+    parent = Rows(sweep.parent, 0, width * LANES)
+    outer(Rows(path.mean, 0, TILE), POSE, parent, width, _sums_of(problem, sums, 0), problem.count)
+    bias = _sums_of(problem, sums, BIAS)
+    for g in range(0, width * LANES, LANES):
+        together = load(bias.array, bias.at + g)
+        for t in range(problem.count):
+            together = together + load(sweep.parent, t * parent.stride + g)
+        store(bias.array, bias.at + g, together)
+
+
+@inner
+def _sum_gates(problem, inputs, gradients, path, sweep, sums, b, p, begin, n):
+    """Gradients of the gates of a block summed over the steps; from them those of activations."""
+    width, stride = 4 * problem.units, gates_width(problem)
+    steps = problem.child.shape[1] * stride
+    heard_with = _sums_of(problem, sums, ACTIVATION)
+    for i in range(n):
+        a, slope = b * problem.children + problem.child[p, begin + i], spread(ZERO)
+        activation = spread_at(inputs.activations, a)
+        for g in range(width):
+            at = (begin + i) * stride + g * LANES
+            together = load(path.gates, at)
+            for t in range(1, problem.count):
+                together = together + load(path.gates, at + t * steps)
+            store(sweep.gates, i * stride + g * LANES, together)
+            slope = fma(together, spread_at(inputs.cell, ACTIVATION * width + g), slope)
+            s = heard_with.at + g * LANES
+            store(heard_with.array, s, fma(activation, together, load(heard_with.array, s)))
+        gradients.activations[a] += total(slope)
+
+
+@inner
+def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums, b, p, k, chunk):
+    """From all steps at once to poses, activations and weights."""
+    seen, width = problem.child.shape[1], 4 * problem.units
+    gates, tiles = Rows(sweep.gates, 0, gates_width(problem)), Rows(sweep.votes, 0, TILE)
+    kernel = _backward_of(problem, backward, VOTE)
+    for begin in range(0, seen, BLOCK):
+        n = min(BLOCK, seen - begin)
+        _sum_gates(problem, inputs, gradients, path, sweep, sums, b, p, begin, n)
+        outer(vote_rows(problem, votes, v, k, begin), POSE, gates, width, _sums_of(problem, sums, VOTE), n)
+        for i in range(n):
+            for d in range(0, TILE, LANES):
+                gradient = spread(ZERO)
+                for t in range(problem.count + 1):
+                    heard = heard_rows(problem, path, t, begin + i)
+                    gradient = fma(load(heard.array, heard.at), load(sweep.mean, t * TILE + d), gradient)
+                store(sweep.votes, i * TILE + d, gradient)
+        product(gates, width, kernel, POSE, tiles, tiles, n, LINEAR)
+        for i in range(n):
+            j, m = problem.child[p, begin + i], problem.matrix[begin + i]
+            tile = sweep.votes[i * TILE : (i + 1) * TILE]
+            product_gradients(problem, inputs, gradients, b, chunk, j, m, k, tile)
+
+
+@kernel
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+    """`backward` for the images from chunk * CHUNK to `end`."""
+    (positions, _), count = problem.child.shape, problem.count
+    votes, path = room(problem), new_path(problem, inputs, True)
+    sweep = _new_sweep(problem, path)
+    backward = Backward(
+        transposed(inputs.cell, 0, HIDDEN + problem.units, 4 * problem.units),
+        backward_weights(problem.compatibility, inputs.compatibility),
+        backward_weights(problem.activation, inputs.activation),
+    )
+    sums = Sums(_no_sums(inputs.cell), _no_sums(inputs.compatibility), _no_sums(inputs.activation))
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        for p in range(positions):
+            v = votes_at(problem, inputs, b, p, votes)
+            for k in range(problem.blocks):
+                s = (b * positions + p) * problem.blocks + k
+                walk(problem, inputs, votes, v, b, p, k, path)
+                _clear(sweep)
+                sweep.mean[count * TILE :] = mean[s * TILE : (s + 1) * TILE]
+                _from_logit(problem, path, sweep, backward, sums, load(logits, s * LANES))
+                for t in range(count, 0, -1):
+                    _back(problem, inputs, votes, v, k, path, sweep, backward, sums, t)
+                _from_parents(problem, path, sweep, sums)
+                _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums, b, p, k, chunk)
+    # A softmax does not feel the bias of the answer: what has come together there is rounding.
+    sums.compatibility[-4 * LANES :] = ZERO
+    _totals(sums.cell, gradients.cell, chunk * len(inputs.cell))
+    _totals(sums.compatibility, gradients.compatibility, chunk * len(inputs.compatibility))
+    _totals(sums.activation, gradients.activation, chunk * len(inputs.activation))
+
+
+def backward(problem, inputs, mean, logits, images):
+    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
+
+    Those of all weights are by chunk.
+    """
+    gradients = Inputs(*no_gradients(inputs, images))
+    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+    return gradients
+
+
+@inner
+def _clear(sweep):
+    sweep.mean[:] = ZERO
+    sweep.hidden[:] = ZERO
+    sweep.cell[:] = ZERO
+    sweep.parent[:] = ZERO
+
+
+@inner
+def _no_sums(weights):
+    sums = aligned(len(weights) * LANES)
+    sums[:] = ZERO
+    return sums
+
+
+@inner
+def _totals(sums, gradient, at):
+    for w in range(len(sums) // LANES):
+        gradient[at + w] = total(load(sums, w * LANES))

@@ -1,0 +1,284 @@
+"""Similarity-learning routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
+
+The equations are those of `capszoo.routing.kernel.KernelRouting` with Gaussians; `backward` is their analytic gradient.
+Parents hear only their own votes, so that everything happens for one position and one block of types at a time, and the
+way back makes anew what the way out has made.
+"""
+
+import collections
+
+import numpy as np
+
+from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.lanes import LANES, exp, fma, load, maximum, spread, spread_at, store, total
+from capszoo.routing.cpu.threads import CHUNK, in_chunks, no_gradients
+from capszoo.routing.cpu.votes import TILE, ZERO, make_votes, product_gradients, room, votes_at
+
+f32 = np.float32
+HALF, TWO = f32(0.5), f32(2.0)
+
+# child, matrix, addition, children, blocks: see `votes.Problem`; count: updates of the coefficients.
+Problem = collections.namedtuple("Problem", "child matrix addition children blocks count")
+# poses [B, C, D], log_activations [B, C], weights [transformations, K, Q, lanes]; types: alpha, beta, theta1, theta2,
+# theta3, each [K, lanes]; mixture: weights and precisions (1 / sigma^2) of the Gaussians, each [components].
+Inputs = collections.namedtuple("Inputs", "poses log_activations weights types mixture")
+# Of the same; those of weights, types and mixture by chunk.
+Gradients = collections.namedtuple("Gradients", "poses log_activations weights types mixture")
+# For one position and block: the parents of all updates, mean [count + 1, D, lanes]; and for each child the
+# coefficients, [count + 1, I, lanes], the squared distances from those parents and the similarities to them.
+Path = collections.namedtuple("Path", "mean coefficients distance similarity")
+# Gradients along it: of every mean, of every distance, and of the coefficients at hand, [I, lanes].
+Sweep = collections.namedtuple("Sweep", "mean distance coefficients")
+
+
+@inner
+def _path(problem):
+    seen, steps = problem.child.shape[1], problem.count + 1
+    pairs = steps * seen * LANES
+    return Path(np.empty(steps * TILE, f32), np.empty(pairs, f32), np.empty(pairs, f32), np.empty(pairs, f32))
+
+
+@inner
+def _mean(problem, votes, v, k, coefficients, c, mean, m):
+    """sum_i c_i V_i."""
+    for d in range(0, TILE, LANES):
+        entry = spread(ZERO)
+        for i in range(problem.child.shape[1]):
+            vote = load(votes, v + (i * problem.blocks + k) * TILE + d)
+            entry = fma(load(coefficients, c + i * LANES), vote, entry)
+        store(mean, m + d, entry)
+
+
+@inner
+def _compare(problem, inputs, votes, v, k, path, t):
+    """Distances and similarities of all votes to the mean of step t."""
+    seen, components = problem.child.shape[1], inputs.mixture.shape[0] // 2
+    for i in range(seen):
+        at, z = v + (i * problem.blocks + k) * TILE, (t * seen + i) * LANES
+        distance = spread(ZERO)
+        for d in range(0, TILE, LANES):
+            deviation = load(votes, at + d) - load(path.mean, t * TILE + d)
+            distance = fma(deviation, deviation, distance)
+        similarity = spread(ZERO)
+        for q in range(components):
+            falling = spread(-HALF * inputs.mixture[components + q]) * distance
+            similarity = fma(spread_at(inputs.mixture, q), exp(falling), similarity)
+        store(path.distance, z, distance)
+        store(path.similarity, z, similarity)
+
+
+@inner
+def _update(problem, inputs, votes, v, b, p, k, path, t):
+    """Coefficients and mean of step t from the similarities of step t - 1."""
+    seen, width = problem.child.shape[1], problem.blocks * LANES
+    alpha, beta = load(inputs.types, k * LANES), load(inputs.types, width + k * LANES)
+    first, c = (t - 1) * seen * LANES, t * seen * LANES
+    top = spread(f32(-1e30))
+    for i in range(seen):
+        log_activation = spread_at(inputs.log_activations, b * problem.children + problem.child[p, i])
+        logit = fma(beta, log_activation, load(path.similarity, first + i * LANES)) / (alpha + beta)
+        store(path.coefficients, c + i * LANES, logit)
+        top = maximum(top, logit)
+    together = spread(ZERO)
+    for i in range(0, seen * LANES, LANES):
+        term = exp(load(path.coefficients, c + i) - top)
+        store(path.coefficients, c + i, term)
+        together = together + term
+    for i in range(0, seen * LANES, LANES):
+        store(path.coefficients, c + i, load(path.coefficients, c + i) / together)
+    _mean(problem, votes, v, k, path.coefficients, c, path.mean, t * TILE)
+
+
+@inner
+def _walk(problem, inputs, votes, v, b, p, k, path):
+    """All steps, from the uniform mean to the comparison with the last one."""
+    seen = problem.child.shape[1]
+    path.coefficients[: seen * LANES] = f32(1.0) / f32(seen)
+    _mean(problem, votes, v, k, path.coefficients, 0, path.mean, 0)
+    for t in range(problem.count):
+        _compare(problem, inputs, votes, v, k, path, t)
+        _update(problem, inputs, votes, v, b, p, k, path, t + 1)
+    _compare(problem, inputs, votes, v, k, path, problem.count)
+
+
+@inner
+def _logit(problem, inputs, b, p, k, path):
+    """x_j: equation 13."""
+    seen, width = problem.child.shape[1], problem.blocks * LANES
+    agreement, presence = spread(ZERO), spread(ZERO)
+    for i in range(seen):
+        z = (problem.count * seen + i) * LANES
+        coefficient = load(path.coefficients, z)
+        log_activation = spread_at(inputs.log_activations, b * problem.children + problem.child[p, i])
+        agreement = fma(coefficient, load(path.similarity, z), agreement)
+        presence = fma(coefficient, log_activation, presence)
+    theta1, theta2, theta3 = (
+        load(inputs.types, 2 * width + k * LANES),
+        load(inputs.types, 3 * width + k * LANES),
+        load(inputs.types, 4 * width + k * LANES),
+    )
+    return fma(theta1, agreement, fma(theta3, presence, theta2))
+
+
+@kernel
+def forward_chunk(problem, inputs, mean, logits, chunk, end):
+    """`forward` for the images from chunk * CHUNK to `end`."""
+    votes, path = room(problem), _path(problem)
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        for p in range(problem.child.shape[0]):
+            v = votes_at(problem, inputs, b, p, votes)
+            for k in range(problem.blocks):
+                _walk(problem, inputs, votes, v, b, p, k, path)
+                s = (b * problem.child.shape[0] + p) * problem.blocks + k
+                for d in range(0, TILE, LANES):
+                    store(mean, s * TILE + d, load(path.mean, problem.count * TILE + d))
+                store(logits, s * LANES, _logit(problem, inputs, b, p, k, path))
+
+
+def forward(problem, inputs, images):
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
+    parents = images * problem.child.shape[0] * problem.blocks
+    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
+    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    return mean, logits
+
+
+@inner
+def _add(array, at, value):
+    store(array, at, load(array, at) + value)
+
+
+@inner
+def _through_similarity(inputs, gradients, path, z, chunk, gradient):
+    """From the gradient of a similarity to that of its distance, and of the mixture."""
+    components = inputs.mixture.shape[0] // 2
+    distance, slope = load(path.distance, z), spread(ZERO)
+    for q in range(components):
+        precision = inputs.mixture[components + q]
+        term = gradient * exp(spread(-HALF * precision) * distance)
+        weighted = spread_at(inputs.mixture, q) * term
+        slope = fma(spread(-HALF * precision), weighted, slope)
+        m = chunk * 2 * components + q
+        gradients.mixture[m] += total(term)
+        gradients.mixture[m + components] -= HALF * total(weighted * distance)
+    return slope
+
+
+@inner
+def _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, gradient):
+    """From the gradient of x_j to those of the last coefficients and distances."""
+    seen, width = problem.child.shape[1], problem.blocks * LANES
+    g = chunk * 5 * width + k * LANES
+    theta1, theta3 = load(inputs.types, 2 * width + k * LANES), load(inputs.types, 4 * width + k * LANES)
+    _add(gradients.types, g + 3 * width, gradient)
+    for i in range(seen):
+        a, z = b * problem.children + problem.child[p, i], (problem.count * seen + i) * LANES
+        coefficient, similarity = load(path.coefficients, z), load(path.similarity, z)
+        log_activation = spread_at(inputs.log_activations, a)
+        heard = gradient * coefficient
+        _add(gradients.types, g + 2 * width, heard * similarity)
+        _add(gradients.types, g + 4 * width, heard * log_activation)
+        gradients.log_activations[a] += total(heard * theta3)
+        store(sweep.coefficients, i * LANES, gradient * fma(theta1, similarity, theta3 * log_activation))
+        store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, heard * theta1))
+
+
+@inner
+def _from_distances(problem, votes, v, k, path, sweep, t):
+    """Adds to the gradient of the mean of step t what its distances from the votes have."""
+    seen = problem.child.shape[1]
+    for d in range(0, TILE, LANES):
+        mean, pull = load(path.mean, t * TILE + d), spread(ZERO)
+        for i in range(seen):
+            vote = load(votes, v + (i * problem.blocks + k) * TILE + d)
+            pull = fma(load(sweep.distance, (t * seen + i) * LANES), vote - mean, pull)
+        _add(sweep.mean, t * TILE + d, spread(-TWO) * pull)
+
+
+@inner
+def _from_mean(problem, votes, v, k, path, sweep, t):
+    """Adds to the gradients of the coefficients what the mean of step t has; returns their mean under them."""
+    seen, average = problem.child.shape[1], spread(ZERO)
+    for i in range(seen):
+        gradient = load(sweep.coefficients, i * LANES)
+        at = v + (i * problem.blocks + k) * TILE
+        for d in range(0, TILE, LANES):
+            gradient = fma(load(sweep.mean, t * TILE + d), load(votes, at + d), gradient)
+        store(sweep.coefficients, i * LANES, gradient)
+        average = fma(load(path.coefficients, (t * seen + i) * LANES), gradient, average)
+    return average
+
+
+@inner
+def _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t, average):
+    """From the coefficients of step t to the distances of step t - 1."""
+    seen, width = problem.child.shape[1], problem.blocks * LANES
+    g = chunk * 5 * width + k * LANES
+    alpha, beta = load(inputs.types, k * LANES), load(inputs.types, width + k * LANES)
+    both = alpha + beta
+    for i in range(seen):
+        a, z = b * problem.children + problem.child[p, i], ((t - 1) * seen + i) * LANES
+        log_activation = spread_at(inputs.log_activations, a)
+        coefficient = load(path.coefficients, (t * seen + i) * LANES)
+        scaled = coefficient * (load(sweep.coefficients, i * LANES) - average) / both
+        logit = fma(beta, log_activation, load(path.similarity, z)) / both
+        _add(gradients.types, g, spread(ZERO) - scaled * logit)
+        _add(gradients.types, g + width, scaled * (log_activation - logit))
+        gradients.log_activations[a] += total(scaled * beta)
+        store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, scaled))
+
+
+@inner
+def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile):
+    """From all steps at once to poses and weights."""
+    seen = problem.child.shape[1]
+    for i in range(seen):
+        at = v + (i * problem.blocks + k) * TILE
+        for d in range(0, TILE, LANES):
+            vote, gradient = load(votes, at + d), spread(ZERO)
+            for t in range(problem.count + 1):
+                z = (t * seen + i) * LANES
+                gradient = fma(load(path.coefficients, z), load(sweep.mean, t * TILE + d), gradient)
+                double = spread(TWO) * load(sweep.distance, z)
+                gradient = fma(double, vote - load(path.mean, t * TILE + d), gradient)
+            store(tile, d, gradient)
+        product_gradients(
+            problem, inputs, gradients, b, chunk, problem.child[p, i], problem.matrix[i], k, tile
+        )
+
+
+@kernel
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
+    """`backward` for the images from chunk * CHUNK to `end`."""
+    (positions, seen), count = problem.child.shape, problem.count
+    votes, path, tile = room(problem), _path(problem), np.empty(TILE, f32)
+    sweep = Sweep(
+        np.empty((count + 1) * TILE, f32),
+        np.empty((count + 1) * seen * LANES, f32),
+        np.empty(seen * LANES, f32),
+    )
+    for b in range(chunk * CHUNK, end):
+        make_votes(problem, inputs, b, votes)
+        for p in range(positions):
+            v = votes_at(problem, inputs, b, p, votes)
+            for k in range(problem.blocks):
+                s = (b * positions + p) * problem.blocks + k
+                _walk(problem, inputs, votes, v, b, p, k, path)
+                sweep.mean[:] = ZERO
+                sweep.mean[count * TILE :] = mean[s * TILE : (s + 1) * TILE]
+                _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, load(logits, s * LANES))
+                _from_distances(problem, votes, v, k, path, sweep, count)
+                for t in range(count, 0, -1):
+                    average = _from_mean(problem, votes, v, k, path, sweep, t)
+                    _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t, average)
+                    _from_distances(problem, votes, v, k, path, sweep, t - 1)
+                    sweep.coefficients[:] = ZERO
+                _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile)
+
+
+def backward(problem, inputs, mean, logits, images):
+    """`Gradients` of a loss whose gradients of what `forward` returns are `mean` and `logits`."""
+    gradients = Gradients(*no_gradients(inputs, images))
+    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+    return gradients

@@ -1,0 +1,141 @@
+"""Votes between matrix capsules, made where they are used: what every fused routing shares.
+
+A vote is V = M W + addition, of 4x4 matrices. Arrays are flat, float32, and their axes are, from the slowest,
+
+    B images, T iterations, P positions of parents, I children seen from one position, C children of an image,
+    K blocks of 16 types of parents (the lanes; the last block may have padding), D = 16 entries of a pose,
+    Q = 16 entries of a transformation, listed row by row as the pose is.
+"""
+
+import collections
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.lanes import LANES, fma, load, spread, spread_at, store, total
+
+POSE = 16
+TILE = POSE * LANES
+# Votes of one image, in numbers, up to which reading them again is faster than making them again: 4 MiB.
+CACHED = 2**20
+ZERO = np.float32(0.0)
+
+# child [P, I]: number of a child in its image; matrix [I]: number of its transformation; addition [I, D];
+# uniform [P, I]: R of iteration 0; scales [T]: lambda_t; children: C; blocks: K; types: of parents, without padding.
+Problem = collections.namedtuple(
+    "Problem", "child matrix addition uniform scales children blocks types mass_floor variance_floor"
+)
+# poses [B, C, D], activations [B, C], weights [transformations, K, Q, lanes], beta_u and beta_a [K, lanes].
+Inputs = collections.namedtuple("Inputs", "poses activations weights beta_u beta_a")
+# Gradients of `Inputs`; those of weights, beta_u and beta_a by chunk.
+Gradients = collections.namedtuple("Gradients", "poses activations weights beta_u beta_a")
+
+
+@register_jitable
+def kept(problem):
+    """Whether the votes of a whole image stay in the cache, so that they are made once and not for every pass."""
+    return problem.child.size * problem.blocks * TILE <= CACHED
+
+
+@inner
+def room(problem):
+    """A place for votes `[P, I, K, D, lanes]` if they are kept, else for those of one position."""
+    positions = problem.child.shape[0] if kept(problem) else 1
+    return np.empty(positions * problem.child.shape[1] * problem.blocks * TILE, np.float32)
+
+
+@inner
+def make_votes(problem, inputs, b, votes):
+    """Makes the votes of image b, if they are kept."""
+    if kept(problem):
+        for p in range(problem.child.shape[0]):
+            _make(problem, inputs, b, p, votes, p * problem.child.shape[1] * problem.blocks * TILE)
+
+
+@inner
+def votes_at(problem, inputs, b, p, votes):
+    """Where the votes for position p begin in `votes`; makes them, if they are not kept."""
+    if kept(problem):
+        return p * problem.child.shape[1] * problem.blocks * TILE
+    _make(problem, inputs, b, p, votes, 0)
+    return 0
+
+
+@inner
+def _make(problem, inputs, b, p, votes, v):
+    poses, weights, addition, blocks = inputs.poses, inputs.weights, problem.addition, problem.blocks
+    for i in range(problem.child.shape[1]):
+        m, a = (b * problem.children + problem.child[p, i]) * POSE, i * POSE
+        for k in range(blocks):
+            w = (problem.matrix[i] * blocks + k) * TILE
+            for r in range(0, POSE, 4):
+                m0, m1 = spread_at(poses, m + r), spread_at(poses, m + r + 1)
+                m2, m3 = spread_at(poses, m + r + 2), spread_at(poses, m + r + 3)
+                for c in range(4):
+                    entry = fma(m0, load(weights, w + c * LANES), spread_at(addition, a + r + c))
+                    entry = fma(m1, load(weights, w + (4 + c) * LANES), entry)
+                    entry = fma(m2, load(weights, w + (8 + c) * LANES), entry)
+                    entry = fma(m3, load(weights, w + (12 + c) * LANES), entry)
+                    store(votes, v + (r + c) * LANES, entry)
+            v += TILE
+
+
+@njit(inline="always")
+def _add_moments(votes, v, centre, coefficient, first, second):
+    deviation = load(votes, v) - centre
+    weighted = coefficient * deviation
+    return first + weighted, fma(weighted, deviation, second)
+
+
+@inner
+def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
+    """Sums over the children of position p: coefficient * (v - centre), and coefficient * (v - centre)^2."""
+    seen, blocks = problem.child.shape[1], problem.blocks
+    zero = spread(ZERO)
+    for d in range(0, TILE, 4 * LANES):
+        c0, c1 = load(centre, s + d), load(centre, s + d + LANES)
+        c2, c3 = load(centre, s + d + 2 * LANES), load(centre, s + d + 3 * LANES)
+        f0, f1, f2, f3, g0, g1, g2, g3 = zero, zero, zero, zero, zero, zero, zero, zero
+        for i in range(seen):
+            at, h = v + (i * blocks + k) * TILE + d, load(coefficients, ((p * seen + i) * blocks + k) * LANES)
+            f0, g0 = _add_moments(votes, at, c0, h, f0, g0)
+            f1, g1 = _add_moments(votes, at + LANES, c1, h, f1, g1)
+            f2, g2 = _add_moments(votes, at + 2 * LANES, c2, h, f2, g2)
+            f3, g3 = _add_moments(votes, at + 3 * LANES, c3, h, f3, g3)
+        store(first, d, f0)
+        store(first, d + LANES, f1)
+        store(first, d + 2 * LANES, f2)
+        store(first, d + 3 * LANES, f3)
+        store(second, d, g0)
+        store(second, d + LANES, g1)
+        store(second, d + 2 * LANES, g2)
+        store(second, d + 3 * LANES, g3)
+
+
+@inner
+def product_gradients(problem, inputs, gradients, b, chunk, j, matrix, k, tile):
+    """V = M W: dM = dV W^T and dW = M^T dV for one pair, whose dV is `tile`."""
+    m, w = (b * problem.children + j) * POSE, (matrix * problem.blocks + k) * TILE
+    g = chunk * inputs.weights.shape[0] + w
+    for r in range(4):
+        v0, v1 = load(tile, 4 * r * LANES), load(tile, (4 * r + 1) * LANES)
+        v2, v3 = load(tile, (4 * r + 2) * LANES), load(tile, (4 * r + 3) * LANES)
+        for q in range(4):
+            row = w + 4 * q * LANES
+            product = v0 * load(inputs.weights, row)
+            product = fma(v1, load(inputs.weights, row + LANES), product)
+            product = fma(v2, load(inputs.weights, row + 2 * LANES), product)
+            product = fma(v3, load(inputs.weights, row + 3 * LANES), product)
+            gradients.poses[m + 4 * r + q] += total(product)
+    for q in range(4):
+        m0, m1 = spread_at(inputs.poses, m + q), spread_at(inputs.poses, m + 4 + q)
+        m2, m3 = spread_at(inputs.poses, m + 8 + q), spread_at(inputs.poses, m + 12 + q)
+        for c in range(4):
+            d = (4 * q + c) * LANES
+            gradient = fma(m0, load(tile, c * LANES), load(gradients.weights, g + d))
+            gradient = fma(m1, load(tile, (4 + c) * LANES), gradient)
+            gradient = fma(m2, load(tile, (8 + c) * LANES), gradient)
+            gradient = fma(m3, load(tile, (12 + c) * LANES), gradient)
+            store(gradients.weights, g + d, gradient)

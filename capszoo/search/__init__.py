@@ -1,0 +1,1 @@
+"""Search for the values of a recipe: the space, the tuner, what it leaves behind."""

@@ -1,0 +1,1 @@
+"""From recipe to weights: the run, its folder, checkpoints, schedules."""

@@ -1,0 +1,88 @@
+"""The `train` section of a recipe."""
+
+import dataclasses
+import math
+import typing
+
+from capszoo.config import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained. Every field can be overridden as `train.<field>=<value>`.
+
+    where:
+      epochs: passes over the training split, >= 1.
+      batch_size: images per step; the last incomplete batch of an epoch is left out.
+      images: number of training images that are used, drawn from the training split by the seed; None uses all.
+      seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
+      start_from: a file of weights to begin with, such as `runs/NAME/best.safetensors`, wherever it has one of the
+        model's in its shape; None begins with random ones.
+      schedule: how the learning rate falls; "exponential", with
+        rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
+        rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.
+      learning_rate, decay_rate, decay_steps, minimum_learning_rate: of the schedule; "cosine" has no decay.
+      warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
+      weight_decay: each step takes this share of the learning rate away from every weight but biases (AdamW).
+      average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
+        average. None keeps the weights themselves.
+      gradient_clip: bound on the global gradient norm; None leaves gradients alone.
+      precision: Keras dtype policy. Routing stays in float32 whatever it says.
+      xla: compile the training step with XLA.
+      checkpoint_steps: steps between checkpoints; what a killed run can lose.
+      stop_at_error: the run ends with the first epoch whose error is at most this share, and keeps the weights of that
+        epoch; None trains all epochs. Schedules still count the planned epochs.
+      stop_split: whose error that is. "test" is for models that are to be compared at equal test errors (Hinton et
+        al. 2018, Table 2); it needs stop_at_error, and otherwise no test image is ever looked at.
+    """
+
+    epochs: int = 10
+    batch_size: int = 128
+    images: int | None = None
+    seed: int = 0
+    start_from: str | None = None
+    schedule: typing.Literal["exponential", "cosine"] = "exponential"
+    learning_rate: float = 1e-3
+    decay_rate: float = 0.96
+    decay_steps: int = 2000
+    minimum_learning_rate: float = 1e-6
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    average: float | None = None
+    gradient_clip: float | None = 10.0
+    precision: typing.Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    xla: bool = False
+    checkpoint_steps: int = 200
+    stop_at_error: float | None = None
+    stop_split: typing.Literal["validation", "test"] = "validation"
+
+    def __post_init__(self):
+        for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name}: must be at least 1. Received: {getattr(self, name)}")
+        if self.images is not None and self.images < 1:
+            raise ConfigError(f"train.images: must be at least 1 or null. Received: {self.images}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"train.seed: must be in [0, 2^32). Received: {self.seed}")
+        for name in ("learning_rate", "decay_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(
+                    f"train.{name}: must be positive and finite. Received: {getattr(self, name)}"
+                )
+        for name in ("minimum_learning_rate", "weight_decay", "warmup_steps"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
+        if self.warmup_steps and self.schedule != "cosine":
+            raise ConfigError(f"train.warmup_steps: only 'cosine' warms up. Received: {self.schedule!r}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ConfigError(f"train.average: must be in (0, 1) or null. Received: {self.average}")
+        if self.gradient_clip is not None and not self.gradient_clip > 0:
+            raise ConfigError(
+                f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"
+            )
+        if self.stop_at_error is not None and not 0 <= self.stop_at_error < 1:
+            raise ConfigError(
+                f"train.stop_at_error: must be a share in [0, 1) or null. Received: {self.stop_at_error}"
+            )
+        if self.stop_split == "test" and self.stop_at_error is None:
+            raise ConfigError("train.stop_split: 'test' needs train.stop_at_error. Received: null")

@@ -1,0 +1,31 @@
+"""Files that are seen whole or not at all."""
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A temporary path beside `path`, to be written inside; at the end it takes the place of `path` in one rename.
+
+    The name is unique wherever the folder is shared: process numbers are not, between containers. After an error the
+    temporary file is gone and an earlier file of the name `path` unchanged.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path, text: str):
+    """Writes a text file that nobody sees half-written, whichever processes write it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

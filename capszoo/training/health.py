@@ -1,0 +1,51 @@
+"""Whether a network is likely to learn, before it is trained."""
+
+import warnings
+
+import keras
+import numpy as np
+
+# Mean activation of a capsule layer outside of which a fresh network hardly learns.
+HEALTHY = (0.02, 0.95)
+# Mean deviation of a stage over images, as a share of its mean magnitude, below which it tells none apart.
+DISTINCT = 1e-3
+
+
+class TrainingDiverged(ArithmeticError):
+    """The loss stopped being finite. The last checkpoint is from before that."""
+
+
+def check_health(recipe, model, images, fresh=True):
+    """Mean activation of each stage of a model on `images`; warns where learning of a fresh one would hardly start.
+
+    That is where activations are almost all zero or saturated, or the same for every image. What has learnt before may
+    well be so.
+
+    Errors: `TrainingDiverged` for values that are not finite.
+    """
+    stages = {name: model.get_layer(name).output for name in recipe.model.stages}
+    outputs = keras.Model(model.input, stages).predict_on_batch(images)
+    report = {}
+    for name, value in outputs.items():
+        # Matrix capsules are a pair of poses and activations.
+        value, *activations = [np.asarray(part, "float32") for part in keras.tree.flatten(value)]
+        if not all(np.isfinite(part).all() for part in (value, *activations)):
+            raise TrainingDiverged(f"{name} gives values that are not finite before any training.")
+        if activations:
+            report[name] = float(activations[0].mean())
+        else:
+            capsules = value.ndim == 5 or name == "class_capsules"
+            report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
+        if fresh and not HEALTHY[0] <= report[name] <= HEALTHY[1]:
+            warnings.warn(
+                f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
+                "training may not start. Check input range, initial weights and primary_scale.",
+                stacklevel=2,
+            )
+        if fresh and len(images) > 1 and value.std(axis=0).mean() < DISTINCT * np.abs(value).mean():
+            warnings.warn(
+                f"{name}: gives almost the same for every image after initialisation; training may not start. "
+                "Check input range, initial weights and primary_scale.",
+                stacklevel=2,
+            )
+    return report

@@ -1,0 +1,84 @@
+"""What a preset is made by: a model, data, and how the one is trained on the other."""
+
+import dataclasses
+
+from capszoo import config
+from capszoo.training.config import TrainConfig
+
+SECTIONS = ("model", "data", "train", "card")
+
+
+@dataclasses.dataclass(frozen=True)
+class CardConfig:
+    """What a preset's card says that cannot be measured.
+
+    where:
+      title: one line for listings.
+      routing: what routes, e.g. "dynamic" or "em"; what presets are filtered by.
+      reference: where in the paper the number stands that the preset aims at.
+      deviations: how the preset differs from the paper.
+      protocols: the evaluations of this preset, each with the paper's value as a share (null: the paper has none).
+    """
+
+    title: str = ""
+    routing: str = ""
+    reference: str = ""
+    deviations: tuple[str, ...] = ()
+    protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a preset is made.
+
+    where:
+      name: the preset, `architecture_dataset[_variant]`.
+      model: the architecture's dataclass, e.g. `DynamicCapsNet`; `build` makes the network.
+      data: the data set's dataclass, e.g. `Mnist`; `open(split)` gives the images.
+      train: how it is trained.
+      card: what the card says that cannot be measured.
+      search: which of its values `capszoo tune` looks for, a `capszoo.search.space.SearchConfig`; None where the recipe
+        says nothing of that.
+    """
+
+    name: str
+    model: object
+    data: object
+    train: TrainConfig
+    card: CardConfig = CardConfig()
+    search: object | None = None
+
+    def build(self, num_classes=None):
+        """The untrained inference model; `num_classes` replaces the data set's own number of classes."""
+        return self.model.build(
+            self.data.image_shape, num_classes or self.data.num_classes, self.data.labels_per_image
+        )
+
+    def objective(self, model):
+        """What `model` is trained on, see `capszoo.models.Objective`."""
+        return self.model.objective(model, self.data.labels_per_image)
+
+    def to_mapping(self) -> dict:
+        """All that decides the weights, defaults included, as plain data; `parse_recipe` turns it back."""
+        return {part: config.to_mapping(getattr(self, part)) for part in ("model", "data", "train")}
+
+
+def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
+    """A `Recipe` from plain data, without its section `search`.
+
+    Errors: `ConfigError` naming the key, and for a section that is not among `known`.
+    """
+    # Importing registers the sections; here, so that names and cards can be listed without Keras.
+    import capszoo.data
+    import capszoo.models  # noqa: F401
+
+    for key in mapping:
+        if key not in known:
+            raise config.ConfigError(f"{key}: unknown section{config.nearest(key, known)}")
+    return Recipe(
+        name,
+        config.parse_section("model", mapping.get("model")),
+        config.parse_section("data", mapping.get("data")),
+        config.parse(TrainConfig, mapping.get("train", {}), "train"),
+        config.parse(CardConfig, mapping.get("card", {}), "card"),
+    )

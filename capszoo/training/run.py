@@ -1,0 +1,313 @@
+"""Training: from a recipe to weights, in a folder from which a killed run goes on as if nothing had happened.
+
+The folder of a run holds
+  recipe.yaml              every value the run was started with,
+  checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
+  best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it;
+                           the last ones where the data have no validation split,
+  log.jsonl                one line per checkpoint and per epoch,
+  tensorboard/             the same numbers for TensorBoard.
+
+Data, augmentation and order are pure functions of (seed, step), so a run that is killed and started again with the
+same command ends with the same bits on a CPU.
+"""
+
+import collections
+import contextlib
+import json
+import logging
+import time
+from pathlib import Path
+
+import filelock
+import keras
+import numpy as np
+import yaml
+
+from capszoo.config import ConfigError
+from capszoo.data.pipeline import Batches
+from capszoo.training.files import write_text
+from capszoo.training.folder import changes, read_log
+from capszoo.training.health import TrainingDiverged, check_health
+from capszoo.training.schedule import learning_rate_schedule
+from capszoo.training.scoring import predict_split, squared_errors, wrong
+from capszoo.training.weight_files import read_arrays, save_weights, start_weights, write_arrays
+
+LOGGER = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Layers made inside get the Keras dtype policy `name`."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def train(recipe, directory, reporter=None, pause_after=None):
+    """Trains `recipe` in `directory`, or goes on where a run of the same recipe stopped there.
+
+    `reporter` has `begin(recipe, step, total)`, `step(logs)` and `epoch(record)`; see `capszoo.cli`.
+    `pause_after` ends the call after so many epochs of the run; a later call goes on from there.
+    Returns the record of the last epoch, a dict.
+    Errors: `ConfigError` if the folder holds a run of another recipe, or another process trains there;
+    `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
+    """
+    with _alone_in(Path(directory)):
+        return _Run(recipe, Path(directory), reporter).finish(pause_after)
+
+
+@contextlib.contextmanager
+def _alone_in(directory):
+    """Two processes in one folder would write each other's checkpoints. The lock ends with its process."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ConfigError(
+            f"another process is training in {directory}. Wait, or give another folder."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Run:
+    """One run of `train`: a model, an optimiser and the step they have reached."""
+
+    def __init__(self, recipe, directory, reporter):
+        self.recipe, self.directory, self.reporter = recipe, directory, reporter
+        self._claim()
+        config = recipe.train
+        keras.utils.set_random_seed(config.seed)
+        with dtype_policy(config.precision):
+            self.model = recipe.build()
+            self.objective = recipe.objective(self.model)
+        self.validation = recipe.data.open("validation") if recipe.data.validates else None
+        # Whose error can end the run.
+        self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
+        if config.stop_at_error is not None and self.deciding is None:
+            raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
+        self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
+        self.total = config.epochs * self.batches.steps_per_epoch
+        self._compile()
+        self.step, self.best_error, self.stopped = 0, None, False
+        if self.checkpoint.exists():
+            self._restore()
+        else:
+            fresh = [weight.path for weight in self.model.weights]
+            if config.start_from:
+                fresh = start_weights(self.model, config.start_from)
+                LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
+            if self.objective.begin:
+                self.objective.begin(recipe.data.open("train"), fresh)
+            first = self._batch_at(0)["images"]
+            health = check_health(recipe, self.model, first, fresh=not config.start_from)
+            LOGGER.info("activations at the start: %s", health)
+            self._save()
+
+    @property
+    def checkpoint(self):
+        return self.directory / "checkpoint.safetensors"
+
+    def _claim(self):
+        """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
+        path = self.directory / "recipe.yaml"
+        mapping = self.recipe.to_mapping()
+        if path.exists() and self.checkpoint.exists():
+            # Parsed, since options that are newer than the run had their defaults in it.
+            changed = changes(self.directory, self.recipe)
+            if changed:
+                raise ConfigError(
+                    f"{self.directory} holds a run of another recipe ({changed}). "
+                    "Give another folder with --out, or delete that one."
+                )
+        else:
+            write_text(path, yaml.safe_dump(mapping, sort_keys=False))
+
+    def _compile(self):
+        config = self.recipe.train
+        # Named, since the names in a checkpoint must not depend on what else this process has trained.
+        optimizer = keras.optimizers.Adam(
+            learning_rate_schedule(config, self.total),
+            epsilon=1e-8,
+            global_clipnorm=config.gradient_clip,
+            weight_decay=config.weight_decay or None,
+            use_ema=config.average is not None,
+            ema_momentum=config.average or 0.99,
+            name="adam",
+        )
+        variables = self.objective.model.trainable_variables
+        optimizer.exclude_from_weight_decay([v for v in variables if len(v.shape) < 2])
+        # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
+        jit = keras.backend.backend() == "jax" or config.xla
+        self.objective.compile(optimizer, self._batch_at(0), jit)
+        self.optimizer = self.objective.model.optimizer
+
+    def _batch_at(self, step):
+        return {**self.batches.batch_at(step), "progress": step / self.total}
+
+    def _state(self):
+        weights = {v.path for v in self.model.weights}
+        # Random states go by their place: Keras names them by what else the process has made.
+        names = [
+            f"model/{v.path}" if v.path in weights else f"random/{i}"
+            for i, v in enumerate(self.model.variables)
+        ]
+        # What only training has: noise of the bound's samples, the network that dreams.
+        known = {id(variable) for variable in self.model.variables}
+        training = [v for v in self.objective.model.variables if id(v) not in known]
+        names += [f"training/{i}" for i in range(len(training))]
+        names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(self.optimizer.variables)]
+        variables = [*self.model.variables, *training, *self.optimizer.variables]
+        return dict(zip(names, variables, strict=True))
+
+    def _save(self):
+        arrays = {name: np.asarray(variable) for name, variable in self._state().items()}
+        metadata = {"step": self.step, "best_error": self.best_error, "stopped": self.stopped}
+        write_arrays(self.checkpoint, arrays, metadata)
+
+    def _restore(self):
+        arrays, metadata = read_arrays(self.checkpoint)
+        for name, variable in self._state().items():
+            # Early checkpoints hold scalars as arrays of one element, and no state of the objective.
+            if name in arrays or not name.startswith("training/"):
+                variable.assign(arrays[name].reshape(variable.shape))
+        self.step, self.best_error = metadata["step"], metadata["best_error"]
+        # Absent in checkpoints that are older than `stop_at_error`.
+        self.stopped = metadata.get("stopped", False)
+        self._truncate_log()
+        LOGGER.info("going on from step %d of %d", self.step, self.total)
+
+    def _truncate_log(self):
+        """Drops what the log says of steps after the checkpoint: they are done again."""
+        path = self.directory / "log.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step]
+            write_text(path, "".join(kept))
+
+    def finish(self, pause_after=None):
+        """Trains to the end, or for `pause_after` epochs, and returns the record of the last epoch."""
+        # TensorBoard's own writer: it needs no TensorFlow, so the JAX backend logs too.
+        from tensorboard.summary import Writer
+
+        self.writer = Writer(str(self.directory / "tensorboard"))
+        if self.reporter:
+            self.reporter.begin(self.recipe, self.step, self.total)
+        record, end = None, self.total
+        if pause_after is not None:
+            end = min(end, pause_after * self.batches.steps_per_epoch)
+        while self.step < end and not self.stopped:
+            record = self._segment() or record
+        self.writer.close()
+        return record or read_log(self.directory)[-1]
+
+    def _segment(self):
+        """Trains up to the next checkpoint or the end of the epoch; returns the epoch's record at its end."""
+        per_epoch = self.batches.steps_per_epoch
+        epoch_end = (self.step // per_epoch + 1) * per_epoch
+        stop = min(self.step + self.recipe.train.checkpoint_steps, epoch_end)
+        started = time.perf_counter()
+        logs = self._steps(self.step, stop)
+        if not all(np.isfinite(np.asarray(v)).all() for v in self.model.trainable_variables):
+            raise self._diverged(stop)
+        images = (stop - self.step) * self.batches.batch_size
+        self.step = stop
+        record = {"step": stop, **logs, "images_per_second": images / (time.perf_counter() - started)}
+        record["learning_rate"] = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
+        if stop == epoch_end:
+            with self._averaged():
+                record |= {"epoch": stop // per_epoch, **self._validate()}
+        # The log first: what it says beyond the checkpoint is dropped on the next start, what it lacks stays lost.
+        self._log(record)
+        self._save()
+        if "epoch" in record and self.reporter:
+            self.reporter.epoch(record)
+        return record if "epoch" in record else None
+
+    def _steps(self, first, stop):
+        """Trains on the batches of steps [first, stop); returns the means of losses and metrics over them.
+
+        Step by step rather than by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
+        for its own tuning thread.
+        """
+        model, totals = self.objective.model, collections.Counter()
+        for step in range(first, stop):
+            inputs, targets = self.objective.arrange(self._batch_at(step))
+            logs = {
+                name: float(x) for name, x in model.train_on_batch(inputs, targets, return_dict=True).items()
+            }
+            if not np.isfinite(logs["loss"]):
+                raise self._diverged(step + 1)
+            totals.update(logs)
+            if self.reporter:
+                self.reporter.step(logs)
+        return {name: total / (stop - first) for name, total in totals.items()}
+
+    def _diverged(self, step):
+        return TrainingDiverged(
+            f"the loss stopped being finite between steps {self.step} and {step}; the weights of step "
+            f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
+        )
+
+    @contextlib.contextmanager
+    def _averaged(self):
+        """The model has the average of its weights inside, where `train.average` asks for one."""
+        if self.recipe.train.average is None:
+            yield
+            return
+        variables = self.objective.model.trainable_variables
+        kept = [np.asarray(variable).copy() for variable in variables]
+        self.optimizer.finalize_variable_values(variables)
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, kept, strict=True):
+                variable.assign(value)
+
+    def _validate(self):
+        """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here.
+
+        Without a validation split nothing is chosen, and the last weights are kept.
+        """
+        error = None if self.validation is None else self._error(self.validation)
+        record = {} if error is None else {"validation_error": error}
+        target = self.recipe.train.stop_at_error
+        if target is not None:
+            deciding = error
+            if self.deciding is not self.validation:
+                deciding = record["test_error"] = self._error(self.deciding)
+            self.stopped = record["stopped"] = deciding <= target
+        # Of equal errors the later one wins: it has seen more of the data.
+        if self.stopped or None in (error, self.best_error) or error <= self.best_error:
+            self.best_error = error
+            save_weights(
+                self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error}
+            )
+        return record if error is None else record | {"best_validation_error": self.best_error}
+
+    def _error(self, split):
+        """Share of the images that are classified wrongly.
+
+        Where no scores are trained it is the share of the images' squared sum that reconstructions miss: the
+        reconstruction loss, divided by that of black pictures.
+        """
+        if "scores" in self.objective.losses:
+            scores, labels = predict_split(self.model, split)
+            return float(wrong(scores, labels).mean())
+        errors, of_black = squared_errors(self.model, split)
+        return float(errors.sum() / of_black.sum())
+
+    def _log(self, record):
+        with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        for key, value in record.items():
+            if key != "step":
+                self.writer.add_scalar(key, value, self.step)
+        self.writer.flush()

@@ -1,0 +1,1 @@
+"""Presets: recipes, cards, weight files and where they are found, publishing."""

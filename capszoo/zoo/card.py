@@ -1,0 +1,134 @@
+"""Cards: what is known of a preset's weights, as structured data."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from capszoo import config
+from capszoo.protocols.measurement import Measurement
+from capszoo.search.record import SearchRecord
+from capszoo.training.files import write_text
+from capszoo.zoo.locating import CARD
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightFile:
+    """A file of a preset: its SHA-256, its size and the type its numbers are stored in."""
+
+    sha256: str
+    bytes: int
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedFormat:
+    """An exported artefact: bytes, largest deviations from the Keras model, and errors on the test split.
+
+    A network without classes makes none: `wrong` and `n` are None.
+    """
+
+    bytes: int
+    scores: float
+    poses: float
+    wrong: int | None
+    n: int | None
+
+    def errors(self) -> str:
+        """The errors as text."""
+        return f"{self.wrong / self.n:.2%} ({self.wrong} of {self.n})" if self.n else "knows no classes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """Everything there is to know of a preset's weights before loading them.
+
+    where:
+      name, title: the preset and one line about it.
+      architecture, routing: names of the model section and of its routing.
+      paper, reference, deviations: what it implements, which number it aims at, how it differs.
+      parameters: number of trainable numbers of the inference model.
+      dataset: the data set in the preset's name; trained_on: what the weights have really seen.
+      training_split, training_fingerprint, preprocessing: which images those were.
+      recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).
+      metrics: `Measurement`s, written by the evaluation command.
+      licence, data_licence: of the weights and of the data.
+      files: files of the preset by name; exports: exported formats by name.
+      search: how values of the recipe were found, see `SearchRecord`; None where nobody searched.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    routing: str
+    paper: str
+    reference: str
+    deviations: tuple[str, ...]
+    parameters: int
+    dataset: str
+    trained_on: str
+    training_split: str
+    training_fingerprint: str
+    preprocessing: str
+    recipe: dict[str, dict]
+    training: dict[str, float | int | str]
+    metrics: tuple[Measurement, ...]
+    licence: str
+    data_licence: str
+    files: dict[str, WeightFile]
+    exports: dict[str, ExportedFormat]
+    date: str
+    revision: str
+    format: int = FORMAT
+    search: SearchRecord | None = None
+
+    def to_json(self) -> str:
+        """The card as the text of `card.json`."""
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    def to_markdown(self) -> str:
+        """The card as a page for people."""
+        rows = {
+            "architecture": f"{self.architecture}, {self.routing} routing, {self.parameters:,} parameters",
+            "paper": f"{self.paper}; {self.reference}",
+            "trained on": f"{self.trained_on} ({self.training_split}), {self.preprocessing}",
+            "training": ", ".join(f"{key} {value}" for key, value in self.training.items()),
+            "licence": f"{self.licence}; data: {self.data_licence}",
+            "published": f"{self.date}, revision {self.revision}",
+        }
+        lines = [f"# {self.name}", "", self.title, "", "| | |", "| --- | --- |"]
+        lines += [f"| {key} | {value} |" for key, value in rows.items()]
+        lines += ["", "## Measured", ""] + [f"- {m.sentence()} (`{m.command}`)" for m in self.metrics]
+        lines += ["", "## Differs from the paper", ""] + [f"- {text}" for text in self.deviations]
+        lines += ["", "## Files", "", "| file | numbers | bytes | sha256 |", "| --- | --- | --- | --- |"]
+        lines += [f"| {name} | {f.dtype} | {f.bytes:,} | `{f.sha256}` |" for name, f in self.files.items()]
+        if self.exports:
+            header = "| format | bytes | scores differ by | poses differ by | test error |"
+            lines += ["", "## Exports", "", header, "| --- | --- | --- | --- | --- |"]
+            lines += [
+                f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.errors()} |"
+                for name, e in self.exports.items()
+            ]
+        if self.search:
+            lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
+        return "\n".join(lines) + "\n"
+
+
+def read_card(path) -> Card:
+    """The card in a `card.json`. Errors: `ConfigError` naming what is wrong with the file."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise config.ConfigError(f"{path}: not a readable card: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        received = data.get("format") if isinstance(data, dict) else data
+        raise config.ConfigError(f"{path}: card format {FORMAT} is needed. Received: {received!r}")
+    return config.parse(Card, data, str(path))
+
+
+def write_card(card: Card, folder: Path):
+    """Writes `card.json`, and `README.md` for people, into the folder of a preset."""
+    for name, text in ((CARD, card.to_json()), ("README.md", card.to_markdown())):
+        write_text(folder / name, text)

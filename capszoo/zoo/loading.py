@@ -1,0 +1,94 @@
+"""From a preset's name to its model, untrained or with its weights."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+from capszoo.zoo import recipes
+from capszoo.zoo.integrity import IntegrityError
+from capszoo.zoo.listing import list_models
+from capszoo.zoo.locating import CHECK, WEIGHTS, WeightsNotFound, find_file
+from capszoo.zoo.presets import get_preset
+
+# Largest deviation from the stored outputs that another machine's arithmetic may cause.
+CHECK_TOLERANCE = 1e-4
+
+
+def create(name: str, *, num_classes: int | None = None, overrides=()):
+    """The untrained model of a preset, a `keras.Model` with `.preset` and `.preprocess`.
+
+    where:
+      num_classes: another number of classes than the data set's.
+      overrides: `section.key=value` texts laid over the recipe.
+
+    Errors: `ConfigError` for an unknown preset or override.
+    """
+    recipe = recipes.read_recipe(name, overrides)
+    # Without the card: it speaks of the published weights, which this model does not have.
+    return _equip(recipe.build(num_classes), dataclasses.replace(get_preset(name), card=None), recipe)
+
+
+def load(name: str, *, num_classes: int | None = None, weights: str | Path | None = None):
+    """The pretrained model of a preset, a `keras.Model` with `.preset` and `.preprocess`.
+
+    where:
+      name: a preset, see `list_models(pretrained=True)`.
+      num_classes: another number of classes. The class capsules, and what is sized by them, are then new and
+        untrained; everything below keeps its weights.
+      weights: a safetensors file to load instead of the published one.
+
+    Weights are looked for in `CAPSZOO_HOME`, in the package, in `export/` of a checkout, then at
+    `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the
+    stored outputs for the stored input.
+    Warns if the weights were trained on other data than the preset's name says.
+    Errors: `ConfigError` for an unknown preset; `WeightsNotFound` saying where was looked; `IntegrityError` for a
+    file that is not the published one or a model that does not behave like it; `WeightsError` for weights that do not
+    fit, naming every variable.
+    """
+    from capszoo.training.weight_files import load_weights
+
+    preset = get_preset(name)
+    if weights is None and preset.card is None:
+        raise WeightsNotFound(
+            f"no weights are published for {name!r}. Train it: capszoo train {name}; or an untrained model: "
+            f"capszoo.create({name!r}). With weights: {', '.join(list_models(pretrained=True)) or 'none'}."
+        )
+    path = Path(weights) if weights is not None else find_file(preset, WEIGHTS)
+    recipe = preset.recipe
+    model = recipe.build(num_classes)
+    new_head = num_classes is not None and num_classes != recipe.data.num_classes
+    load_weights(model, path, fresh=recipe.model.head if new_head else ())
+    if weights is None and not new_head:
+        _check_behaviour(preset, model)
+    if weights is None and preset.card.trained_on != preset.dataset:
+        warnings.warn(
+            f"{name}: these weights were trained on {preset.card.trained_on}, not on {preset.dataset}; "
+            f"their numbers are not {preset.dataset} results.",
+            stacklevel=2,
+        )
+    return _equip(model, preset, recipe)
+
+
+def _check_behaviour(preset, model):
+    """Errors: `IntegrityError` unless `model` gives the published outputs for the published input."""
+    import numpy as np
+
+    from capszoo.training.weight_files import read_arrays
+
+    stored, _ = read_arrays(find_file(preset, CHECK))
+    outputs = model.predict_on_batch(stored["images"])
+    for name in ("scores", "poses"):
+        deviation = float(np.abs(np.asarray(outputs[name]) - stored[name]).max())
+        if not deviation <= CHECK_TOLERANCE:
+            raise IntegrityError(
+                f"{preset.name}: {name} for the stored input differ by {deviation:.2g} from the published ones "
+                f"(allowed: {CHECK_TOLERANCE}). The weights do not belong to this version of the architecture."
+            )
+
+
+def _equip(model, preset, recipe):
+    from capszoo.data.preprocessing import Preprocessing
+
+    model.preset = dataclasses.replace(preset, mapping={**preset.mapping, **recipe.to_mapping()})
+    model.preprocess = Preprocessing(**recipe.data.preprocessing)
+    return model

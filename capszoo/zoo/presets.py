@@ -1,0 +1,53 @@
+"""Presets: the registry of named models, and what list, describe, create and load read from it.
+
+A preset is a recipe in `zoo_configs/`; where there are weights it also has a folder with
+  card.json             everything known of the weights,
+  weights.safetensors   the weights,
+  check.safetensors     a fixed input and the outputs it must give.
+Nothing here imports Keras until a model is made.
+"""
+
+import dataclasses
+
+from capszoo import config
+from capszoo.zoo import locating, recipes
+from capszoo.zoo.card import Card, read_card
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A named model: its recipe as plain data, and the card of its weights where it has any."""
+
+    name: str
+    mapping: dict
+    card: Card | None
+
+    @property
+    def recipe(self):
+        """The parsed `capszoo.zoo.recipes.Recipe`; of the weights, where there are any. Imports Keras."""
+        mapping = {**self.mapping, **self.card.recipe} if self.card else self.mapping
+        return recipes.parse_recipe(self.name, mapping)
+
+    @property
+    def architecture(self) -> str:
+        """The name in the model section."""
+        return self.mapping["model"]["name"]
+
+    @property
+    def routing(self) -> str:
+        """What routes, e.g. "dynamic" or "em"; as the weights were trained, where there are any."""
+        return self.card.routing if self.card else self.mapping.get("card", {}).get("routing", "")
+
+    @property
+    def dataset(self) -> str:
+        """The data set of the recipe."""
+        return self.mapping["data"]["name"]
+
+
+def get_preset(name: str) -> Preset:
+    """The preset of that name. Errors: `ConfigError` naming the nearest one."""
+    if name not in recipes.names():
+        raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, recipes.names())}")
+    mapping = config.read_yaml(recipes.folder() / f"{name}.yaml")
+    card = locating.weights_folder() / name / locating.CARD
+    return Preset(name, mapping, read_card(card) if card.is_file() else None)

@@ -1,0 +1,159 @@
+"""Publishing: from a finished run to a preset's folder of weights, behavioural check and card.
+
+The numbers in the card are measured here, on the weights as they are stored. Nothing is typed by hand.
+"""
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from capszoo.config import ConfigError
+from capszoo.data.sources import DataNotFound
+from capszoo.data.split import Stream, generator
+from capszoo.protocols import evaluate, provenance
+from capszoo.search import record as searches
+from capszoo.training.folder import changes, load_best, read_log
+from capszoo.training.weight_files import load_weights, save_weights, write_arrays
+from capszoo.zoo import locating
+from capszoo.zoo.card import Card, WeightFile, read_card, write_card
+from capszoo.zoo.integrity import sha256_of
+from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
+
+LICENCE = "Apache-2.0"
+
+
+def publish(recipe, run, target=None, dtype="float16", reporter=None, search=None) -> Card:
+    """Publishes the best weights of the run in folder `run` as the preset `recipe.name`.
+
+    where:
+      recipe: the recipe of the run; its card section says what cannot be measured.
+      target: the folder that gets one folder per preset; None is the package's own `weights/`.
+      dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
+      reporter: `reporter(text)` for progress.
+      search: the folder of the search that found the recipe's values, for the card; None where there was none.
+
+    An earlier folder of the preset is replaced, in one rename, once everything is measured.
+    A protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
+    Errors: `ConfigError` for a run of another recipe; `DataNotFound` where the data of all protocols are missing, or of
+    one that was measured before; `WeightsError` for a run without usable weights.
+    """
+    changed = changes(run, recipe)
+    if changed:
+        raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
+    report = reporter or (lambda text: None)
+    target = Path(target or locating.weights_folder())
+    target.mkdir(parents=True, exist_ok=True)
+    folder = target / f".{recipe.name}.{os.getpid()}"
+    folder.mkdir()
+    try:
+        model, best = load_best(recipe, run)
+        save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
+        load_weights(model, folder / WEIGHTS)
+        _write_check(model, folder / CHECK)
+        metrics = _measure(model, recipe, _measured(target / recipe.name), report)
+        card = _card(recipe, model, run, best, metrics, folder, dtype)
+        if search:
+            card = dataclasses.replace(card, search=searches.read(Path(search)))
+        write_card(card, folder)
+        _replace(folder, target / recipe.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return card
+
+
+def _measured(folder):
+    """The protocols of the preset's earlier card."""
+    card = folder / CARD
+    return {metric.protocol for metric in read_card(card).metrics} if card.exists() else set()
+
+
+def _measure(model, recipe, before, report):
+    metrics, missing = [], None
+    for protocol in recipe.card.protocols:
+        command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
+        try:
+            metrics.append(evaluate(model, recipe, protocol, command=command))
+        except DataNotFound as error:
+            if protocol in before:
+                raise
+            missing = error
+            report(f"{protocol} is not measured: {error}")
+        else:
+            report(metrics[-1].sentence())
+    if missing and not metrics:
+        raise missing
+    return metrics
+
+
+def _write_check(model, path):
+    """A fixed input, noise of many contrasts, and what the model makes of it."""
+    rng = generator(0, Stream.FIXED, 0)
+    noise = rng.random((8, *model.input.shape[1:]), dtype=np.float32)
+    images = noise ** np.arange(1, 9, dtype=np.float32).reshape(8, 1, 1, 1)
+    outputs = model.predict_on_batch(images)
+    arrays = {name: np.asarray(outputs[name]) for name in ("scores", "poses")}
+    write_arrays(path, {"images": images, **arrays})
+
+
+def _card(recipe, model, run, best, metrics, folder, dtype):
+    record = read_log(run)
+    speeds = [line["images_per_second"] for line in record]
+    train = recipe.data.open("train")
+    return Card(
+        name=recipe.name,
+        title=recipe.card.title,
+        architecture=recipe.model.section_name,
+        routing=recipe.model.routing,
+        paper=recipe.model.paper,
+        reference=recipe.card.reference,
+        deviations=recipe.card.deviations,
+        parameters=model.count_params(),
+        dataset=recipe.name_of_dataset,
+        trained_on=recipe.data.section_name,
+        training_split=f"{recipe.train.images or len(train):,} images of the training set",
+        training_fingerprint=train.fingerprint(),
+        preprocessing=_preprocessing(recipe.data),
+        recipe=recipe.to_mapping(),
+        training={
+            "epochs": recipe.train.epochs,
+            "best step": best["step"],
+            "steps": record[-1]["step"],
+            **({} if best["error"] is None else {"validation error": best["error"]}),
+            "median images/s": round(float(np.median(speeds)), 1),
+            "precision": recipe.train.precision,
+            "backend": keras.backend.backend(),
+        },
+        metrics=tuple(metrics),
+        licence=LICENCE,
+        data_licence=recipe.data.licence,
+        files={
+            file: WeightFile(sha256_of(folder / file), (folder / file).stat().st_size, kind)
+            for file, kind in ((WEIGHTS, dtype), (CHECK, "float32"))
+        },
+        exports={},
+        date=provenance.today(),
+        revision=provenance.revision(),
+    )
+
+
+def _preprocessing(data):
+    """In words: what becomes of pictures before the model sees them."""
+    steps = data.preprocessing
+    words = [f"images {'x'.join(map(str, data.raw_shape))} in [0, 1]"]
+    words += [f"resized to {steps['resize']}x{steps['resize']}"] if steps.get("resize") else []
+    words += [f"middle {steps['crop']}x{steps['crop']}"] if steps.get("crop") else []
+    words += ["each with mean 0 and deviation 1"] if steps.get("standardise") else []
+    return ", ".join(words)
+
+
+def _replace(folder, target):
+    """`folder` takes the place of `target`; there is no moment at which half of either is visible."""
+    old = target.with_name(f".{target.name}.old.{os.getpid()}")
+    if target.exists():
+        target.rename(old)
+    folder.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,49 @@
+"""Recipes: the YAML files of `zoo_configs/`, parsed and checked against the models and data sets they name."""
+
+import dataclasses
+from pathlib import Path
+
+from capszoo import config
+from capszoo.search.space import parse_search
+from capszoo.training import recipe as recipes
+from capszoo.training.recipe import Recipe
+
+
+def folder() -> Path:
+    """Where the recipes lie: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "zoo_configs"
+    return installed if installed.is_dir() else package.parent / "zoo_configs"
+
+
+def names() -> list[str]:
+    """The names of all recipes."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def read_recipe(name_or_path, overrides=()) -> Recipe:
+    """The recipe of a preset's name or of a YAML file, with `section.key=value` overrides laid over it.
+
+    Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        if str(name_or_path) not in names():
+            raise config.ConfigError(
+                f"unknown preset {str(name_or_path)!r}{config.nearest(name_or_path, names())}"
+            )
+        path = folder() / f"{name_or_path}.yaml"
+    mapping = config.apply_overrides(config.read_yaml(path), overrides)
+    try:
+        return parse_recipe(path.stem, mapping)
+    except config.ConfigError as error:
+        raise config.ConfigError(f"{path.name}: {error}") from error
+
+
+def parse_recipe(name: str, mapping: dict) -> Recipe:
+    """A `Recipe` from plain data, its section `search` included. Errors: `ConfigError` naming the key."""
+    sections = {key: value for key, value in mapping.items() if key != "search"}
+    recipe = recipes.parse_recipe(name, sections, (*recipes.SECTIONS, "search"))
+    if "search" not in mapping:
+        return recipe
+    return dataclasses.replace(recipe, search=parse_search(mapping["search"], recipe.model, recipe.train))

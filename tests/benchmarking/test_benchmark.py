@@ -1,0 +1,226 @@
+"""The baseline of `capszoo bench` computes what our layers compute; the measurements are what they say."""
+
+import contextlib
+import dataclasses
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from oracles import textbook
+from support import fill
+
+from capszoo import cli
+from capszoo.benchmarking import (
+    baseline,
+    draw_scaling,
+    drawing,
+    measuring,
+    memory,
+    networks,
+    report,
+    routing_alone,
+)
+from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
+from capszoo.routing.cpu import host_calls
+from capszoo.zoo.recipes import read_recipe
+
+# Two iterations have one E-step, all there is.
+MATRIX = MatrixCapsNet(channels=8, primary_types=2, conv1_types=3, conv2_types=4, num_iterations=2)
+DYNAMIC = DynamicCapsNet(channels=8, primary_types=2, decoder=False)
+LEAKY = dataclasses.replace(DYNAMIC, routing="leaky", class_bias=False)
+NETS = {
+    "em": (MATRIX, (22, 24, 2), ("fused", "graph")),
+    "dynamic": (DYNAMIC, (20, 20, 1), ("graph",)),
+    "leaky": (LEAKY, (20, 20, 1), ("graph",)),
+}
+
+
+def outputs_and_gradients(model, inputs, weights):
+    """All outputs of a model, and the gradients of a fixed mixture of them."""
+    rng = np.random.default_rng(1)
+
+    @tf.function(autograph=False)
+    def run():
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            loss = sum(
+                tf.reduce_sum(
+                    outputs[name] * rng.normal(size=(len(inputs), *outputs[name].shape[1:])).astype("float32")
+                )
+                for name in sorted(outputs)
+            )
+        return outputs, tape.gradient(loss, weights)
+
+    outputs, gradients = run()
+    return {**outputs, **dict(zip([w.path for w in weights], gradients, strict=True))}
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_the_textbook_twin_has_our_outputs_and_gradients(net):
+    architecture, image_shape, forms = NETS[net]
+    model = fill(architecture.build(image_shape, 5), scale=0.1)
+    inputs = np.random.default_rng(0).random((3, *image_shape)).astype("float32")
+    theirs = outputs_and_gradients(textbook.twin(model), inputs, model.trainable_weights)
+    for form in forms:
+        with host_calls(form == "fused"):
+            ours = outputs_and_gradients(model, inputs, model.trainable_weights)
+        assert ours.keys() == theirs.keys()
+        for name, expected in theirs.items():
+            scale = np.abs(expected).max()
+            assert scale > 0, name
+            assert np.abs(ours[name] - expected).max() <= 3e-5 * scale, (form, name)
+
+
+def test_a_form_that_open_code_lacks_is_refused_by_name():
+    with pytest.raises(ValueError, match="Received: ConvCapsules with EMRouting"):
+        textbook.twin(dataclasses.replace(MATRIX, variant="official").build((20, 20, 1), 5))
+    with pytest.raises(ValueError, match="routed is needed"):
+        textbook.twin(ConvNet().build((32, 32, 2), 5))
+
+
+# Measuring
+
+
+def test_functions_have_their_turns_in_rounds_that_begin_with_another_one():
+    calls = []
+    functions = {name: lambda name=name: (calls.append(name), time.sleep(measuring.TURN)) for name in "abc"}
+    rounds = measuring.interleave(functions, seconds=0)
+    assert {name: len(pairs) for name, pairs in rounds.items()} == dict.fromkeys("abc", measuring.FEWEST)
+    turns = "".join(calls)[2 * len(functions) :]
+    assert turns == "abcbcacababcbca"
+
+
+def test_a_fast_function_is_repeated_within_its_turn():
+    calls = []
+    measuring.interleave({"fast": lambda: (calls.append(0), time.sleep(measuring.TURN / 10))}, seconds=0)
+    assert len(calls) > 5 * measuring.FEWEST
+
+
+def test_ratios_compare_turns_of_the_same_round():
+    # The machine was ten times slower in the second round; the slower function had luck in the third.
+    rounds = {"ours": [(1.0, 1.0), (10.0, 2.0), (1.0, 3.0)], "theirs": [(4.0, 2.0), (40.0, 8.0), (1.0, 9.0)]}
+    summary = measuring.summarise(rounds, images=8)
+    assert summary["ours"]["images_per_second"] == 8
+    assert summary["ours"]["spread"] == [0.8, 8]
+    assert summary["ours"]["cpu_seconds"] == 0.25
+    assert summary["ours"]["faster_than"] == {"theirs": 4}
+    assert summary["ours"]["less_cpu_than"] == {"theirs": 3}
+    assert summary["theirs"]["faster_than"] == {"ours": 0.25}
+
+
+@pytest.mark.skipif(not memory.RESET.exists(), reason="only Linux tells a process's high-water mark")
+def test_the_memory_of_a_step_holds_at_least_the_votes_that_open_code_stores():
+    problem = routing_alone.Problem("em", batch=8, types=8, grid=14, iterations=1)
+    votes = 4 * 8 * 6**2 * (9 * 8) * 8 * 16
+    used = memory.peak_memory({"variant": networks.OPEN, "problem": dataclasses.asdict(problem)})
+    assert 2 * votes < used < 40 * votes
+
+
+# The command
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Measurements without the processes that they start, and of one small problem."""
+    monkeypatch.setattr(memory, "peak_memory", lambda request: 1_000_000)
+    monkeypatch.setattr(report, "startup", lambda preset, **_: {"python": 0.1, "import capszoo": 0.2})
+    monkeypatch.setattr(measuring, "FEWEST", 1)
+    small = routing_alone.Problem("em", 1, 2, 5)
+    monkeypatch.setattr(routing_alone, "MIDDLE", {"em": small})
+    monkeypatch.setattr(routing_alone, "SWEEPS", {"em": {"iterations": (2,)}})
+
+
+RECIPE = """
+model: {name: dynamic, channels: 4, primary_types: 2, decoder: false, num_iterations: 1}
+data: {name: mnist}
+train: {epochs: 1, batch_size: 2}
+"""
+
+
+def bench(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["capszoo", "bench", *map(str, arguments)])
+    with contextlib.suppress(SystemExit):
+        cli.main()
+
+
+def test_bench_measures_every_form_of_a_recipe_and_names_no_machine(quick, monkeypatch, tmp_path, capsys):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    bench(monkeypatch, recipe, "--batch", 2, "--seconds", 0, "--out", tmp_path)
+    text = (tmp_path / "bench.json").read_text()
+    result = json.loads(text)
+    forms = {networks.OURS, networks.GRAPH, networks.OPEN}
+    measured = {(row["work"], row["batch"], row["variant"]) for row in result["speed"]}
+    assert measured == {(work, 2, form) for work in ("training", "inference") for form in forms}
+    assert {row["variant"] for row in result["memory"]} == forms
+    assert result["machine"]["cpus"] >= 1
+    for secret in (socket.gethostname(), str(tmp_path), str(Path.home()), str(Path.cwd())):
+        assert secret not in text
+    assert "open code" in capsys.readouterr().out
+
+
+def test_a_network_is_compared_in_every_form_that_it_has():
+    em = read_recipe("matrix_em_smallnorb")
+    assert networks.variants(em) == (["capszoo", "graph form", "open code", "1 iteration"], None)
+    names, reason = networks.variants(read_recipe("cnn_smallnorb"))
+    assert names == ["capszoo"]
+    assert "a model with capsules" in reason
+
+
+def test_without_a_checkout_there_is_no_baseline_and_the_reason_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(baseline, "PATH", tmp_path / "textbook.py")
+    baseline.textbook.cache_clear()
+    try:
+        names, reason = networks.variants(read_recipe("dynamic_mnist_sum"))
+    finally:
+        baseline.textbook.cache_clear()
+    assert networks.OPEN not in names
+    assert "needs a checkout" in reason
+
+
+def test_a_routing_alone_is_measured_in_every_form(quick, monkeypatch, tmp_path):
+    bench(monkeypatch, "--routing-alone", "em", "--seconds", 0, "--out", tmp_path)
+    result = json.loads((tmp_path / "bench_em_routing.json").read_text())
+    forms = (networks.OURS, networks.GRAPH, networks.OPEN)
+    measured = [(row["work"], row["iterations"], row["variant"]) for row in result["speed"]]
+    assert measured == [(work, 2, form) for work in ("inference", "training") for form in forms]
+    assert (tmp_path / "bench_em_routing.png").stat().st_size > 10_000
+
+
+def test_scaling_is_drawn_over_batch_types_grid_and_iterations():
+    rows = [
+        {**dataclasses.asdict(problem), "axis": axis, "work": work, "variant": form, **speed}
+        for axis, problem in routing_alone.sweep("em")
+        for work in ("inference", "training")
+        for form, speed in {
+            "fast": {"images_per_second": 100.0, "spread": [50.0, 200.0]},
+            "slow": {"images_per_second": 10.0, "spread": [5.0, 20.0]},
+        }.items()
+    ]
+    machine = {"processor": "abacus", "cpus": 2}
+    figure = draw_scaling({"subject": "em routing alone", "machine": machine, "speed": rows})
+    assert [panel.get_xlabel() for panel in figure.axes[4:]] == list(drawing.AXES.values())
+    for panel in figure.axes:
+        assert [line.get_label() for line in panel.lines] == ["fast", "slow"]
+        assert [set(line.get_ydata()) for line in panel.lines] == [{10.0}, {100.0}]
+    assert list(figure.axes[3].lines[0].get_xdata()) == list(routing_alone.SWEEPS["em"]["iterations"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "a recipe or --routing-alone is needed"),
+        (("--routing-alone", "majority"), "must be one of em, dynamic"),
+        (("matrix_em_smallnorb", "--batch", 0), "at least 1. Received: [0]"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_line(arguments, message, monkeypatch, capsys):
+    bench(monkeypatch, *arguments)
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error

@@ -1,0 +1,177 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from capszoo.data.images import read_image
+
+GREY = np.arange(12, dtype="uint8").reshape(3, 4) * 20  # 3 high, 4 wide
+COLOUR = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
+
+
+@pytest.fixture
+def save(tmp_path):
+    def save(array, name="picture.png", **options):
+        Image.fromarray(array).save(tmp_path / name, **options)
+        return tmp_path / name
+
+    return save
+
+
+@pytest.mark.parametrize("name", ["picture.png", "picture.bmp", "picture.tiff"])
+def test_a_grey_picture_becomes_its_pixels_over_255(save, name):
+    image = read_image(save(GREY, name), (3, 4, 1))
+    assert image.dtype == np.float32
+    np.testing.assert_array_equal(image, GREY[..., None] / np.float32(255))
+
+
+def test_a_colour_picture_becomes_its_pixels_over_255(save):
+    np.testing.assert_array_equal(read_image(save(COLOUR), (3, 4, 3)), COLOUR / np.float32(255))
+
+
+def test_colour_becomes_grey_by_luma(save):
+    luma = COLOUR @ np.array([0.299, 0.587, 0.114])
+    grey = read_image(save(COLOUR), (3, 4, 1))
+    np.testing.assert_allclose(grey[..., 0] * 255, luma, atol=1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_grey_becomes_three_equal_channels(save, dtype):
+    image = read_image(save(GREY.astype(dtype)), (3, 4, 3))
+    assert image.max() > 0
+    np.testing.assert_array_equal(image, np.repeat(image[..., :1], 3, axis=-1))
+
+
+@pytest.mark.parametrize("name", ["picture.png", "picture.tiff"])
+def test_sixteen_bits_keep_their_precision(save, name):
+    deep = (np.arange(12, dtype="uint16") + 40000).reshape(3, 4)
+    image = read_image(save(deep, name), (3, 4, 1))
+    np.testing.assert_array_equal(image[..., 0], deep.astype("float32") / 65535)
+
+
+def test_black_and_white_reaches_both_ends(save):
+    bits = GREY > 100
+    np.testing.assert_array_equal(read_image(save(bits), (3, 4, 1))[..., 0], bits)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparency_shows_black(save, channels):
+    white = np.full((3, 4, 4), 255, "uint8")
+    white[..., 3] = GREY
+    image = read_image(save(white), (3, 4, channels))
+    np.testing.assert_allclose(image * 255, np.repeat(GREY[..., None], channels, -1), atol=1)
+
+
+def test_the_transparent_colour_of_a_palette_shows_black(tmp_path):
+    path = tmp_path / "picture.png"
+    picture = Image.new("P", (4, 3), 0)
+    picture.putpalette([255, 255, 255, 255, 0, 0])
+    picture.putpixel((1, 2), 1)
+    picture.save(path, transparency=0)
+    image = read_image(path, (3, 4, 3))
+    np.testing.assert_array_equal(image[2, 1], [1, 0, 0])
+    assert image.sum() == 1
+
+
+def test_the_orientation_of_a_photograph_is_obeyed(save):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown turned clockwise by a quarter
+    image = read_image(save(GREY, exif=exif), (4, 3, 1))
+    np.testing.assert_array_equal(image[..., 0], np.rot90(GREY, -1) / np.float32(255))
+
+
+def test_a_picture_of_another_size_is_refused_with_both_sizes(save):
+    path = save(GREY)
+    with pytest.raises(ValueError, match=r"28x30 pixels.*--resize.*Received: 3x4 pixels in .*picture\.png"):
+        read_image(path, (28, 30, 1))
+
+
+@pytest.mark.parametrize("array", [GREY, COLOUR, GREY.astype("uint16") * 257])
+def test_a_picture_of_another_size_is_resized_on_demand(save, array):
+    path = save(np.repeat(np.repeat(array, 8, axis=0), 8, axis=1))
+    large, small = read_image(path, (24, 32, 3)), read_image(path, (3, 4, 3), resize=True)
+    assert small.shape == (3, 4, 3)
+    assert 0 <= small.min() <= small.max() <= 1
+    np.testing.assert_allclose(small.mean(), large.mean(), atol=0.02)
+    np.testing.assert_allclose(small, large[4::8, 4::8], atol=0.1)
+
+
+def test_shrinking_averages_what_it_drops(save):
+    board = np.indices((32, 32)).sum(axis=0) % 2 * 255
+    small = read_image(save(board.astype("uint8")), (4, 4, 1), resize=True)
+    np.testing.assert_allclose(small, 0.5, atol=0.05)
+
+
+def test_resizing_leaves_a_picture_of_the_right_size_alone(save):
+    path = save(GREY)
+    np.testing.assert_array_equal(read_image(path, (3, 4, 1), resize=True), read_image(path, (3, 4, 1)))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a picture", b"\x89PNG\r\n\x1a\n"])
+def test_a_file_that_is_no_picture_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "notes.png"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"expected a whole, readable picture file.*Received: .*notes\.png"):
+        read_image(path, (3, 4, 1))
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.gif", "cut.bmp", "cut.tiff"])
+def test_a_truncated_picture_is_refused_by_name(save, name):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype="uint8")
+    path = save(noise, name)
+    whole = path.read_bytes()
+    for share in (0.01, 0.1, 0.5, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=rf"expected a whole, readable picture file.*{name}"):
+            read_image(path, (64, 64, 1))
+
+
+def test_a_damaged_picture_is_refused_by_name(save):
+    path = save(GREY)
+    damaged = bytearray(path.read_bytes())
+    damaged[36] = 0  # inside the length of the pixels' chunk, which Pillow answers with a SyntaxError
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"expected a whole, readable picture file.*picture\.png"):
+        read_image(path, (3, 4, 1))
+
+
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
+    for path in (tmp_path / "missing.png", tmp_path):
+        with pytest.raises(ValueError, match=f"Received: {path} "):
+            read_image(path, (3, 4, 1))
+
+
+def test_pixels_without_a_known_white_are_refused_by_name(save):
+    with pytest.raises(ValueError, match=r"8 bits per channel.*Pillow mode 'F' in .*picture\.tiff"):
+        read_image(save(GREY.astype("float32"), "picture.tiff"), (3, 4, 1))
+
+
+def test_a_stereo_pair_is_one_picture_with_the_left_view_in_its_left_half(save):
+    pair = read_image(save(np.hstack([GREY, 255 - GREY])), (3, 4, 2))
+    assert pair.dtype == np.float32
+    np.testing.assert_array_equal(pair, np.stack([GREY, 255 - GREY], axis=-1) / np.float32(255))
+
+
+def test_the_views_of_a_pair_are_resized_each_by_itself(save):
+    path = save(np.hstack([np.zeros((30, 40), "uint8"), np.full((30, 40), 255, "uint8")]))
+    pair = read_image(path, (3, 4, 2), resize=True)
+    assert pair.shape == (3, 4, 2)
+    np.testing.assert_allclose(pair[..., 0], 0, atol=1e-6)
+    np.testing.assert_allclose(pair[..., 1], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "resize"), [(4, False), (4, True), (9, True), (16, False)])
+def test_a_single_view_is_not_taken_for_a_pair(save, columns, resize):
+    path = save(np.zeros((3, columns), "uint8"))
+    expected = (
+        "two views of the aspect ratio 3x4"
+        if resize
+        else "picture of 3x8 pixels .*left view in the left half"
+    )
+    with pytest.raises(ValueError, match=rf"{expected}.*Received: 3x{columns} pixels in .*picture\.png"):
+        read_image(path, (3, 4, 2), resize=resize)
+
+
+def test_a_picture_has_one_two_or_three_channels(save):
+    with pytest.raises(ValueError, match=r"1 \(grey\), 2 .* or 3 \(colour\) channels.*Received.*\(3, 4, 4\)"):
+        read_image(save(GREY), (3, 4, 4))

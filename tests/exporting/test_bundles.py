@@ -1,0 +1,538 @@
+"""Bundles: what is exported says what the model says, to programs that have never heard of capszoo."""
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from PIL import Image
+from support import fill
+from tensorflow_serving.apis import prediction_log_pb2
+
+import capszoo
+import capszoo.exporting.bundle
+from capszoo.cli import zoo
+from capszoo.data import smallnorb
+from capszoo.data.images import read_image
+from capszoo.data.samples import render_toys, toys
+from capszoo.exporting import export, record_exports, verify
+from capszoo.exporting.isolation import run_alone
+from capszoo.exporting.saved_model import BATCH_SIZES, decoded
+from capszoo.exporting.verification import require_agreement
+from capszoo.models import DynamicCapsNet
+from capszoo.zoo import locating
+from capszoo.zoo.card import read_card
+from capszoo.zoo.integrity import IntegrityError, sha256_of
+
+WEIGHTS = locating.weights_folder()
+
+NET = DynamicCapsNet(channels=16, primary_types=4)
+CLASSES = [f"class {i}" for i in range(10)]
+IMAGES = np.random.default_rng(1).random((5, 28, 28, 1), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def published(tiny_model, tmp_path_factory):
+    """The folder and the report of one exported model."""
+    directory = tmp_path_factory.mktemp("models")
+    report = export(tiny_model, directory, name="tiny", version=3, stages=NET.stages, class_names=CLASSES)
+    return directory / "tiny" / "3", report
+
+
+@pytest.fixture(scope="module")
+def bundle(published):
+    return published[0]
+
+
+@pytest.fixture(scope="module")
+def signatures(bundle):
+    return tf.saved_model.load(str(bundle)).signatures
+
+
+@pytest.fixture
+def altered(bundle, tmp_path):
+    """A copy of the bundle, to be damaged."""
+    return Path(shutil.copytree(bundle, tmp_path / "3"))
+
+
+def encoded(pixels, kind="PNG"):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def predict_bytes(signatures, *pictures):
+    return signatures["predict_bytes"](image_bytes=tf.constant(pictures))["scores"].numpy()
+
+
+def scores_of(signatures, images):
+    return signatures["serving_default"](images=tf.constant(images, tf.float32))["scores"].numpy()
+
+
+# What is written
+
+
+def test_a_server_that_polls_the_folder_sees_versions_and_nothing_else(bundle):
+    assert [path.name for path in bundle.parent.iterdir()] == ["3"]
+    assert [path.name for path in bundle.parent.parent.iterdir()] == ["tiny"]
+
+
+def test_the_report_lists_every_file_with_its_hash_and_size(published):
+    bundle, report = published
+    assert json.loads((bundle / "export.json").read_text()) == report
+    files = {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()} - {"export.json"}
+    assert files == set(report["files"])
+    assert all(sha256_of(bundle / name) == file["sha256"] for name, file in report["files"].items())
+    assert {"saved_model.pb", "litert/tiny.float32.tflite", "litert/tiny.float16.tflite"} <= files
+    assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert"}
+
+
+def test_every_artefact_says_what_the_keras_model_says(published):
+    deviations = dict(published[1]["deviations"])
+    assert set(deviations) == {
+        "serving_default", "predict_bytes", "features", "litert-float32", "litert-float16"
+    }  # fmt: skip
+    half = deviations.pop("litert-float16")
+    assert 1e-6 < max(half.values()) < 5e-3, "float16 weights are rounded, and little is lost"
+    assert max(value for outputs in deviations.values() for value in outputs.values()) < 1e-5
+
+
+def test_the_decoder_stays_behind(bundle, tiny_model):
+    served = [s for name, s in tf.train.list_variables(str(bundle / "variables" / "variables")) if s]
+    needed = keras.Model(tiny_model.input, tiny_model.output["poses"]).count_params()
+    assert sum(map(np.prod, served)) == needed < tiny_model.count_params()
+    assert (bundle / "litert" / "tiny.float32.tflite").stat().st_size < 4 * needed + 50_000
+    assert (bundle / "litert" / "tiny.float16.tflite").stat().st_size < 2 * needed + 50_000
+
+
+def test_labels_are_one_class_name_a_line(bundle):
+    assert (bundle / "assets.extra" / "labels.txt").read_text().splitlines() == CLASSES
+
+
+def test_no_file_tells_where_it_was_made(bundle):
+    places = [str(Path.cwd()).encode(), str(bundle.parent.parent).encode(), str(Path.home()).encode() + b"/"]
+    assert len(places[2]) > 2
+    for path in filter(Path.is_file, bundle.rglob("*")):
+        assert not [place for place in places if place in path.read_bytes()], path
+
+
+# What is served
+
+
+def test_signatures_take_any_batch_and_name_what_they_take_and_give(signatures):
+    assert set(signatures) == {"serving_default", "predict_bytes", "features"}
+    for name, inputs in [
+        ("serving_default", {"images": [None, 28, 28, 1]}),
+        ("predict_bytes", {"image_bytes": [None]}),
+    ]:
+        _, taken = signatures[name].structured_input_signature
+        assert {key: spec.shape.as_list() for key, spec in taken.items()} == inputs
+        given = signatures[name].structured_outputs
+        assert {key: spec.shape.as_list() for key, spec in given.items()} == {
+            "scores": [None, 10],
+            "poses": [None, 10, 16],
+        }
+
+
+def test_served_scores_and_poses_are_the_models(signatures, tiny_model):
+    served = signatures["serving_default"](images=tf.constant(IMAGES))
+    expected = tiny_model(IMAGES, training=False)
+    for key in ("scores", "poses"):
+        np.testing.assert_allclose(served[key], expected[key], atol=1e-5)
+
+
+def test_features_are_the_outputs_of_every_stage(signatures, tiny_model):
+    served = signatures["features"](images=tf.constant(IMAGES))
+    assert set(served) == set(NET.stages)
+    for stage in NET.stages:
+        expected = keras.Model(tiny_model.input, tiny_model.get_layer(stage).output)(IMAGES)
+        np.testing.assert_allclose(served[stage], expected, atol=1e-5)
+
+
+def test_a_row_does_not_depend_on_the_other_rows(signatures):
+    alone = np.concatenate([scores_of(signatures, image[None]) for image in IMAGES])
+    padded = np.concatenate([IMAGES, np.ones((27, 28, 28, 1), "float32")])
+    np.testing.assert_allclose(scores_of(signatures, IMAGES), alone, atol=1e-6)
+    np.testing.assert_allclose(scores_of(signatures, padded)[:5], alone, atol=1e-6)
+    np.testing.assert_allclose(scores_of(signatures, IMAGES[::-1])[::-1], alone, atol=1e-6)
+
+
+GREY = (IMAGES[0, ..., 0] * 255).astype("uint8")
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        encoded(GREY),
+        encoded(np.stack([GREY] * 3, axis=-1)),
+        encoded(GREY.astype("uint16") * 257),
+        encoded(np.dstack([GREY] * 3 + [np.full_like(GREY, 255)])),
+        encoded(np.dstack([GREY, np.full_like(GREY, 255)])),
+    ],
+    ids=["grey", "colour", "16 bits", "opaque colour", "opaque grey"],
+)
+def test_an_encoded_picture_scores_like_its_pixels(signatures, picture):
+    np.testing.assert_allclose(
+        predict_bytes(signatures, picture), scores_of(signatures, GREY[None, :, :, None] / 255.0), atol=1e-6
+    )
+
+
+def test_colours_become_grey_by_their_luma_and_transparency_shows_black(signatures):
+    green = encoded(np.full((28, 28, 3), [0, 255, 0], "uint8"))
+    np.testing.assert_allclose(
+        predict_bytes(signatures, green), scores_of(signatures, np.full((1, 28, 28, 1), 0.587)), atol=1e-5
+    )
+    clear = encoded(np.full((28, 28, 4), [255, 255, 255, 0], "uint8"))
+    np.testing.assert_allclose(
+        predict_bytes(signatures, clear), scores_of(signatures, np.zeros((1, 28, 28, 1))), atol=1e-6
+    )
+
+
+def test_pictures_of_any_size_and_format_share_a_batch(signatures):
+    large = GREY.repeat(4, axis=0).repeat(4, axis=1)
+    flat = np.full((28, 28), 100, "uint8")
+    together = predict_bytes(signatures, encoded(large), encoded(flat, "JPEG"), encoded(flat))
+    np.testing.assert_allclose(together[1], together[2], atol=1e-6)
+    # The anti-aliasing filter is a triangle and reaches into the neighbours.
+    np.testing.assert_allclose(
+        together[0], scores_of(signatures, GREY[None, :, :, None] / 255.0)[0], atol=0.1
+    )
+
+
+@pytest.mark.parametrize("picture", [b"", b"not a picture", encoded(GREY)[:200]])
+def test_bytes_that_are_no_picture_are_refused(signatures, picture):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"image file format|Input is empty|Invalid PNG"):
+        predict_bytes(signatures, encoded(GREY), picture)
+
+
+@pytest.mark.parametrize("shape", [(2, 56, 28, 1), (2, 28, 28, 3), (28, 28, 1)])
+@pytest.mark.parametrize("signature", ["serving_default", "features"])
+def test_images_of_another_shape_are_refused_by_the_graph_itself(signatures, signature, shape):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"not compatible with expected shape \[\?,28,28,1\]"
+    ):
+        signatures[signature](images=tf.zeros(shape))
+
+
+@pytest.mark.parametrize("value", [255.0, -1.0, np.nan, np.inf])
+def test_values_that_are_no_grey_levels_are_refused(signatures, value):
+    images = IMAGES.copy()
+    images[3, 14, 14, 0] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"images must be numbers in \[0, 1\]"):
+        scores_of(signatures, images)
+
+
+def test_an_empty_batch_is_refused(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
+        scores_of(signatures, IMAGES[:0])
+
+
+def test_every_warm_up_request_can_be_answered(bundle, signatures):
+    met = set()
+    for record in tf.data.TFRecordDataset(str(bundle / "assets.extra" / "tf_serving_warmup_requests")):
+        log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+        request = log.predict_log.request
+        assert request.model_spec.name == "tiny"
+        inputs = {key: tf.constant(tf.make_ndarray(tensor)) for key, tensor in request.inputs.items()}
+        answer = signatures[request.model_spec.signature_name](**inputs)
+        met.add((request.model_spec.signature_name, len(next(iter(answer.values())))))
+    assert met == {(signature, size) for signature in signatures for size in BATCH_SIZES}
+
+
+@pytest.mark.parametrize(("numbers", "tolerance"), [("float32", 1e-5), ("float16", 5e-3)])
+def test_litert_takes_any_batch(bundle, tiny_model, numbers, tolerance):
+    runner = Interpreter(str(bundle / "litert" / f"tiny.{numbers}.tflite")).get_signature_runner(
+        "serving_default"
+    )
+    expected = tiny_model(IMAGES, training=False)
+    for size in (1, 5, 2):
+        outputs = runner(images=IMAGES[:size])
+        for key in ("scores", "poses"):
+            np.testing.assert_allclose(outputs[key], expected[key][:size], atol=tolerance)
+
+
+# A preset of stereo pairs, with preprocessing
+
+
+@pytest.fixture(scope="module")
+def stereo():
+    """Small matrix capsules for smallNORB, with weights of a size that makes routing and classes differ."""
+    sizes = {"channels": 8, "primary_types": 2, "conv1_types": 3, "conv2_types": 3}
+    overrides = [f"model.{name}={size}" for name, size in sizes.items()]
+    return fill(capszoo.create("matrix_em_smallnorb", overrides=overrides), seed=3)
+
+
+@pytest.fixture(scope="module")
+def stereo_bundle(stereo, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stereo")
+    export(stereo, directory, name="stereo", image_shape=(96, 96, 2))
+    return directory / "stereo" / "1"
+
+
+@pytest.fixture(scope="module")
+def stereo_signatures(stereo_bundle):
+    return tf.saved_model.load(str(stereo_bundle)).signatures
+
+
+def test_raw_images_of_an_unknown_shape_cannot_be_guessed(stereo, tmp_path):
+    with pytest.raises(ValueError, match="image_shape of raw images is needed"):
+        export(stereo, tmp_path, name="stereo")
+
+
+def test_a_presets_preprocessing_stages_and_class_names_go_into_the_bundle(
+    stereo, stereo_bundle, stereo_signatures
+):
+    report = json.loads((stereo_bundle / "export.json").read_text())
+    assert report["stages"] == list(stereo.preset.recipe.model.stages)
+    assert report["class_names"] == list(stereo.preset.recipe.data.class_names)
+    images, _ = toys()
+    expected = stereo(stereo.preprocess(images), training=False)
+    served = stereo_signatures["serving_default"](images=tf.constant(images))
+    for key in ("scores", "poses"):
+        np.testing.assert_allclose(served[key], expected[key], atol=1e-5)
+    assert np.ptp(expected["scores"], axis=0).max() > 0.01, "the toys must differ for this to mean anything"
+
+
+def test_em_routing_runs_on_a_phone(stereo, stereo_bundle):
+    images, _ = toys()
+    expected = stereo(stereo.preprocess(images), training=False)
+    for numbers, tolerance in (("float32", 1e-5), ("float16", 5e-3)):
+        path = stereo_bundle / "litert" / f"stereo.{numbers}.tflite"
+        outputs = Interpreter(str(path)).get_signature_runner("serving_default")(images=images)
+        for key in ("scores", "poses"):
+            np.testing.assert_allclose(outputs[key], expected[key], atol=tolerance)
+
+
+def test_server_and_command_line_read_the_same_stereo_pair_from_a_file(stereo_signatures):
+    for path in sorted(render_toys.FOLDER.glob("*.png")):
+        np.testing.assert_allclose(
+            predict_bytes(stereo_signatures, path.read_bytes()),
+            scores_of(stereo_signatures, read_image(path, (96, 96, 2))[None]),
+            atol=1e-5,
+        )
+
+
+def test_the_command_line_preprocesses_and_classifies_stereo_pairs(stereo, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(capszoo, "load", lambda name: stereo)
+    paths = sorted(render_toys.FOLDER.glob("*.png"))
+    zoo.predict(paths, model="matrix_em_smallnorb", out=tmp_path / "drawn.png")
+    images, _ = toys()
+    scores = np.asarray(stereo(stereo.preprocess(images), training=False)["scores"])
+    names = stereo.preset.recipe.data.class_names
+    lines = capsys.readouterr().out.splitlines()
+    for line, path, row in zip(lines, paths, scores, strict=False):
+        assert line.startswith(f"{path.name}: {names[row.argmax()]} {row.max():.3f}")
+    assert (tmp_path / "drawn.png").stat().st_size > 1000
+
+
+def test_the_views_of_a_pair_are_scaled_each_by_itself():
+    left, right = np.zeros((30, 30), "uint8"), np.full((30, 30), 255, "uint8")
+    pair = decoded(tf.constant([encoded(np.hstack([left, right]))]), (12, 12, 2)).numpy()
+    np.testing.assert_allclose(pair[..., 0], 0, atol=1e-6)
+    np.testing.assert_allclose(pair[..., 1], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(96, 96), (96, 191), (96, 96, 3)])
+def test_a_single_view_is_not_taken_for_a_pair(stereo_signatures, shape):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"two views of the aspect ratio 96x96"):
+        predict_bytes(stereo_signatures, encoded(np.full(shape, 200, "uint8")))
+
+
+def test_a_server_warms_up_with_stereo_pairs(stereo_bundle, stereo_signatures):
+    path = stereo_bundle / "assets.extra" / "tf_serving_warmup_requests"
+    log = [prediction_log_pb2.PredictionLog.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
+    requests = [entry.predict_log.request for entry in log]
+    pictures = [r for r in requests if r.model_spec.signature_name == "predict_bytes"]
+    assert len(pictures) == len(BATCH_SIZES)
+    assert path.stat().st_size < 50_000
+    predict_bytes(stereo_signatures, *tf.make_ndarray(pictures[0].inputs["image_bytes"]))
+
+
+def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundle, tmp_path, monkeypatch):
+    """The labels are what the Keras model says: an artefact that is fed as the model is makes no mistake."""
+    images = toys()[0][[0, 1, 2, 3, 4, 0]]
+    labels = np.argmax(stereo(stereo.preprocess(images), training=False)["scores"], axis=-1)
+    labels[5] = (labels[5] + 1) % 5
+
+    def read_pairs(name, split, size, folders):
+        levels = np.round(images * 255).astype("uint8")
+        return smallnorb.resize(levels, size), {"category": labels, "instance": np.arange(6)}
+
+    monkeypatch.setattr(smallnorb, "read_pairs", read_pairs)
+    monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
+    shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "matrix_em_smallnorb")
+    card = read_card(tmp_path / "matrix_em_smallnorb" / "card.json")
+    preset = types.SimpleNamespace(name="matrix_em_smallnorb", card=card, recipe=stereo.preset.recipe)
+
+    exports = record_exports(preset, stereo_bundle).exports
+    assert set(exports) == {"saved-model", "litert-float32", "litert-float16"}
+    assert {(format.wrong, format.n) for format in exports.values()} == {(1, 6)}
+    assert read_card(tmp_path / "matrix_em_smallnorb" / "card.json").exports == exports
+
+
+def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
+    shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "tiny")
+    published = capszoo.zoo.presets.get_preset("dynamic_mnist")
+    architecture = types.SimpleNamespace(head=())
+    recipe = dataclasses.replace(published.recipe, model=architecture)
+    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe)
+    card = record_exports(preset, bundle)
+    assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
+    assert read_card(tmp_path / "tiny" / "card.json") == card
+    assert card.to_markdown().count("| knows no classes |") == 3
+
+
+def test_a_preset_without_weights_has_no_errors_to_record(stereo, stereo_bundle):
+    with pytest.raises(ValueError, match=r"preset with weights is needed. Received: matrix_em_smallnorb"):
+        record_exports(stereo.preset, stereo_bundle)
+
+
+# Nothing half-written, nothing overwritten
+
+
+def test_an_existing_version_is_never_overwritten_and_the_next_free_one_is_named(bundle, tiny_model):
+    before = (bundle / "export.json").stat().st_mtime_ns
+    with pytest.raises(FileExistsError, match=r"version 3 of 'tiny' exists.*next free version is 4"):
+        export(tiny_model, bundle.parent.parent, name="tiny", version=3, stages=NET.stages)
+    assert (bundle / "export.json").stat().st_mtime_ns == before
+
+
+def test_an_export_that_fails_leaves_nothing_behind(tiny_model, tmp_path, monkeypatch):
+    def full_disk(*_):
+        seen.extend(path.name for path in tmp_path.iterdir())
+        raise OSError(28, "No space left on device")
+
+    seen = []
+    monkeypatch.setattr(capszoo.exporting.bundle, "run_alone", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        export(tiny_model, tmp_path, name="tiny", stages=NET.stages)
+    assert len(seen) == 1
+    assert seen[0].startswith("."), "while it is written, the bundle is hidden"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_artefact_that_deviates_is_never_published(tiny_model, tmp_path, monkeypatch):
+    measured = {"deviations": {"litert-float32": {"scores": 2e-5, "poses": 0.0}}, "libraries": {}}
+    monkeypatch.setattr(capszoo.exporting.bundle, "run_alone", lambda *_: None)
+    monkeypatch.setattr(capszoo.exporting.bundle, "measure", lambda _: measured)
+    with pytest.raises(IntegrityError, match=r"litert-float32 .*scores deviate by 2e-05"):
+        export(tiny_model, tmp_path, name="tiny", stages=NET.stages)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "a/b"}, "name must be .*Received: 'a/b'"),
+        ({"version": 0}, "version must be .*Received: 0"),
+        ({"version": "2"}, "version must be .*Received: '2'"),
+        ({"stages": None}, "stages is needed"),
+        ({"stages": ("conv7",)}, r"names of layers.*Received: \['conv7'\]"),
+        ({"class_names": ["a"]}, r"10 class names.*Received: \['a'\]"),
+        ({"image_shape": (32, 32, 1)}, r"images of \(28, 28, 1\).*Received image_shape \(32, 32, 1\)"),
+        ({"examples": IMAGES[:, :20]}, r"examples must be images of.*Received: \(5, 20, 28, 1\)"),
+        ({"examples": IMAGES * 255}, r"examples must be in \[0, 1\]"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(
+    tiny_model, tmp_path, options, message
+):
+    with pytest.raises(ValueError, match=message):
+        export(tiny_model, tmp_path, **{"name": "tiny", "stages": NET.stages, **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_scores_is_refused(tmp_path):
+    images = keras.Input((8, 8, 1))
+    with pytest.raises(ValueError, match="outputs 'scores' and 'poses' is needed"):
+        export(keras.Model(images, keras.layers.Flatten()(images)), tmp_path, name="x", stages=("flatten",))
+
+
+# Verification
+
+
+def test_a_bundle_verifies_where_it_was_moved_to(altered, published):
+    deviations = verify(altered)
+    assert {key: set(outputs) for key, outputs in deviations.items()} == {
+        key: set(outputs) for key, outputs in published[1]["deviations"].items()
+    }
+
+
+def test_a_folder_that_is_no_bundle_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is no bundle"):
+        verify(tmp_path)
+
+
+def test_altered_missing_and_foreign_files_are_found(altered):
+    labels = altered / "assets.extra" / "labels.txt"
+    text = labels.read_text()
+    labels.write_text(text.replace("class 1", "class 7"))
+    with pytest.raises(IntegrityError, match=r"labels.txt: sha256 .* Received"):
+        verify(altered)
+    labels.write_text(text)
+    (altered / "new.txt").touch()
+    with pytest.raises(IntegrityError, match=r"new\.txt is not listed"):
+        verify(altered)
+    (altered / "new.txt").unlink()
+    labels.unlink()
+    with pytest.raises(IntegrityError, match=r"labels\.txt is missing"):
+        verify(altered)
+
+
+def test_an_artefact_of_another_model_is_found_even_where_the_hashes_agree(altered):
+    path = altered / "assets.extra" / "examples" / "examples.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays["poses"] = arrays["poses"] + np.float32(2e-5)
+    np.savez_compressed(path, **arrays)
+    report = json.loads((altered / "export.json").read_text())
+    report["files"]["assets.extra/examples/examples.npz"] = {
+        "sha256": sha256_of(path),
+        "bytes": os.path.getsize(path),
+    }
+    (altered / "export.json").write_text(json.dumps(report))
+    with pytest.raises(IntegrityError, match="poses deviate by 2e-05 from the Keras model; at most 1e-05"):
+        verify(altered)
+
+
+def test_what_the_last_bit_of_the_pixels_does_is_allowed_tenfold(altered):
+    path = altered / "assets.extra" / "examples" / "rounding.json"
+    rounding = json.loads(path.read_text())
+    assert 0 < rounding["poses"] < 1e-6
+    path.write_text(json.dumps({**rounding, "poses": 2e-6}))
+    require_agreement(altered, {"serving_default": {"poses": 1.9e-5}})
+    with pytest.raises(
+        IntegrityError, match=r"poses deviate by 2\.1e-05 from the Keras model; at most 2e-05"
+    ):
+        require_agreement(altered, {"serving_default": {"poses": 2.1e-5}})
+    with pytest.raises(IntegrityError, match="scores deviate by 2e-05"):
+        require_agreement(altered, {"serving_default": {"scores": 2e-5}})
+
+
+def test_outputs_that_are_no_numbers_are_a_deviation(bundle):
+    with pytest.raises(IntegrityError, match="deviate by nan"):
+        require_agreement(bundle, {"serving_default": {"scores": float("nan")}})
+
+
+def test_the_process_that_reloads_cannot_import_capszoo():
+    script = Path(capszoo.exporting.__file__).with_name("reload_script.py")
+    root = Path(capszoo.exporting.__file__).parents[2]
+    code = f"import runpy, sys; sys.path.insert(0, {str(root)!r}); runpy.run_path({str(script)!r}); import capszoo"
+    result = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert "import of capszoo halted" in result.stderr
+
+
+def test_a_script_that_fails_is_an_error_with_its_last_words():
+    with pytest.raises(RuntimeError, match=r"no_such_script.py failed with status 2:\n.*can't open file"):
+        run_alone("no_such_script.py")

@@ -1,0 +1,198 @@
+"""The deployment kit in export/: manifests that name what exists, and clients that speak to a server."""
+
+import base64
+import http.server
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import threading
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from google.protobuf import text_format
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.config import model_server_config_pb2
+
+from capszoo.data.preprocessing import Preprocessing
+from capszoo.exporting.saved_model import BATCH_SIZES, BATCHING_PARAMETERS, Signatures
+
+KIT = Path(__file__).parents[2] / "export"
+SERVING = KIT / "serving"
+# Of tensorflow_serving/model_servers/main.cc.
+FLAGS = {
+    "port", "rest_api_port", "model_config_file", "model_config_file_poll_wait_seconds", "enable_batching",
+    "batching_parameters_file", "monitoring_config_file", "enable_grpc_healthcheck_service",
+}  # fmt: skip
+
+
+def manifest(name):
+    return list(yaml.safe_load_all((SERVING / name).read_text()))
+
+
+def containers():
+    """Image, arguments and volumes `{path inside: path outside or volume}` of the two servers."""
+    compose = manifest("docker-compose.yaml")[0]["services"]["serving"]
+    mounts = dict(reversed(volume.split(":")[:2]) for volume in compose["volumes"])
+    yield compose["image"], compose["command"], mounts
+    pod = manifest("kubernetes.yaml")[0]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
+    yield container["image"], container["args"], mounts
+
+
+def test_the_list_of_models_is_one_the_server_can_read():
+    text = (SERVING / "models.config").read_text()
+    config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
+    for model in config.model_config_list.config:
+        assert model.base_path == f"/models/{model.name}"
+        assert model.model_platform == "tensorflow"
+    names = [model.name for model in config.model_config_list.config]
+    assert sorted(names) == sorted(path.name for path in (SERVING.parent / "models").iterdir())
+
+
+def test_the_server_pads_to_the_batch_sizes_that_were_warmed_up():
+    for text in ((SERVING / "batching_parameters.txt").read_text(), BATCHING_PARAMETERS):
+        assert tuple(map(int, re.findall(r"^allowed_batch_sizes: (\d+)$", text, re.M))) == BATCH_SIZES
+        assert f"max_batch_size {{ value: {BATCH_SIZES[-1]} }}" in text
+
+
+@pytest.mark.parametrize("server", list(containers()), ids=["compose", "kubernetes"])
+def test_servers_get_flags_that_exist_and_files_that_are_mounted(server):
+    _, arguments, mounts = server
+    flags = dict(argument.removeprefix("--").split("=") for argument in arguments)
+    assert set(flags) <= FLAGS
+    assert {"/models", "/config"} == set(mounts)
+    for path in (value for value in flags.values() if value.startswith("/")):
+        assert (SERVING / path.removeprefix("/config/")).is_file()
+
+
+def test_the_service_reaches_the_ports_of_the_deployment():
+    deployment, service = manifest("kubernetes.yaml")
+    template = deployment["spec"]["template"]
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+    assert service["spec"]["selector"] == template["metadata"]["labels"]
+
+
+def test_every_manifest_runs_the_same_version_of_the_server():
+    (inference,) = manifest("kserve.yaml")
+    assert inference["spec"]["predictor"]["model"]["modelFormat"] == {"name": "tensorflow"}
+    version = inference["spec"]["predictor"]["model"]["runtimeVersion"]
+    assert {image for image, _, _ in containers()} == {f"tensorflow/serving:{version}"}
+
+
+# Clients, against servers that answer as TensorFlow Serving's documentation says
+
+
+@pytest.fixture(scope="module")
+def signatures(tiny_model):
+    return Signatures(tiny_model, Preprocessing(), (28, 28, 1), ("class_capsules",))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    levels = np.random.default_rng(0).integers(0, 256, (3, 28, 28, 1), dtype="uint8")
+    paths = [folder / f"{i}.png" for i in range(3)]
+    for path, picture in zip(paths, levels, strict=True):
+        path.write_bytes(tf.io.encode_png(picture).numpy())
+    return paths
+
+
+@pytest.fixture
+def expected(signatures, pictures):
+    return signatures.predict_bytes(tf.constant([path.read_bytes() for path in pictures]))["scores"].numpy()
+
+
+@pytest.fixture
+def rest(signatures):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            assert self.path == "/v1/models/dynamic_mnist:predict"
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert request["signature_name"] == "predict_bytes"
+            try:
+                images = [base64.b64decode(row["b64"], validate=True) for row in request["instances"]]
+                outputs = signatures.predict_bytes(tf.constant(images))
+                rows = [
+                    {"scores": s.tolist(), "poses": p.tolist()}
+                    for s, p in zip(*map(np.asarray, outputs.values()), strict=True)
+                ]
+                status, answer = 200, {"predictions": rows}
+            except tf.errors.InvalidArgumentError as error:
+                status, answer = 400, {"error": error.message}
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}/v1/models/dynamic_mnist"
+        server.shutdown()
+
+
+@pytest.fixture
+def rpc(signatures):
+    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+        def Predict(self, request, context):
+            assert (request.model_spec.name, request.model_spec.signature_name) == (
+                "dynamic_mnist",
+                "predict_bytes",
+            )
+            inputs = {key: tf.constant(tf.make_ndarray(tensor)) for key, tensor in request.inputs.items()}
+            response = predict_pb2.PredictResponse()
+            for key, value in signatures.predict_bytes(**inputs).items():
+                response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+            return response
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Service(), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    yield f"localhost:{port}"
+    server.stop(None)
+
+
+def client(name):
+    specification = importlib.util.spec_from_file_location(name, KIT / "clients" / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_rest_client_gets_scores_and_poses(rest, pictures, expected):
+    answers = client("predict_rest").predict(rest, [path.read_bytes() for path in pictures])
+    np.testing.assert_allclose([answer["scores"] for answer in answers], expected, atol=1e-6)
+    assert np.shape(answers[0]["poses"]) == (10, 16)
+
+
+def test_the_rest_client_passes_on_the_servers_words(rest):
+    with pytest.raises(RuntimeError, match=r"answered 400: .*image file format"):
+        client("predict_rest").predict(rest, [b"not a picture"])
+
+
+def test_the_grpc_client_gets_scores_and_poses(rpc, pictures, expected):
+    answer = client("predict_grpc").predict(rpc, "dynamic_mnist", [path.read_bytes() for path in pictures])
+    np.testing.assert_allclose(answer["scores"], expected, atol=1e-6)
+    assert answer["poses"].shape == (3, 10, 16)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_curl_client_gets_scores(rest, pictures, expected):
+    result = subprocess.run(
+        [KIT / "clients" / "predict.sh", *pictures], env={"MODEL_URL": rest, "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = json.loads(result.stdout)["predictions"]
+    np.testing.assert_allclose([answer["scores"] for answer in answers], expected, atol=1e-6)

@@ -1,0 +1,369 @@
+"""Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
+
+import contextlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import keras
+import numba
+import numpy as np
+import pytest
+import tensorflow as tf
+from oracles import em_routing as oracle
+
+from capszoo import models
+from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
+from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
+from capszoo.routing.cpu import compiling, lanes, threads
+from capszoo.routing.cpu.threads import CHUNK
+from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
+
+SIDE = 4
+PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]
+
+
+def capsules(place, images=3, grid=(5, 6), types=2, seed=0):
+    """Children in a benign or a hard place: poses `[B, H, W, types, 4, 4]` and activations `[B, H, W, types]`."""
+    rng = np.random.default_rng(seed)
+    poses = rng.normal(size=(images, *grid, types, SIDE, SIDE))
+    activations = rng.uniform(0.05, 1, size=(images, *grid, types))
+    if place == "equal votes":
+        poses[:] = poses[:, :1, :1, :1]
+    elif place == "silent children":
+        activations[:] = 0
+    elif place == "one active child":
+        activations[:] = 0
+        activations[:, 2, 2, 0] = 1
+    elif place == "far from zero":
+        poses += 30
+    return poses, activations
+
+
+def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32"):
+    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
+    return ConvCapsules(types, 3, strides, routing, dtype=dtype)
+
+
+def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
+    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
+    coordinates = (np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6))
+    return SharedClassCapsules(types, routing, coordinates, dtype=dtype)
+
+
+def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
+    return NormalisedClassCapsules(
+        types, EMRouting(count, final_lambda=final_lambda, dtype=dtype), dtype=dtype
+    )
+
+
+def similar(layer):
+    """`layer(routing)` with similarity-learning routing, which has no temperature."""
+
+    def create(types=3, count=3, final_lambda=None, dtype="float32"):
+        return layer(types, KernelRouting(4, num_iterations=count, dtype=dtype), dtype=dtype)
+
+    return create
+
+
+def recurrent(layer, **routing):
+    """`layer(routing)` with connectionist routing, which has no temperature either."""
+
+    def create(types=3, count=3, final_lambda=None, dtype="float32"):
+        return layer(types, LSTMRouting(num_iterations=count, dtype=dtype, **routing), dtype=dtype)
+
+    return create
+
+
+KINDS = {
+    "conv, stride 1": convolutional,
+    "conv, stride 2": lambda **options: convolutional(strides=2, **options),
+    "conv, 20 types": lambda **options: convolutional(types=20, **options),
+    "classes": shared_class,
+    "normalised classes": normalised_class,
+    "similarity, conv": similar(
+        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
+    ),
+    "similarity, classes": similar(NormalisedClassCapsules),
+    "recurrent, conv": recurrent(
+        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options), units=5
+    ),
+    "recurrent, classes": recurrent(
+        NormalisedClassCapsules, units=8, compatibility=(6,), activation=(7, 4), state_roles="code"
+    ),
+    "recurrent, 20 types": recurrent(
+        lambda types, *rest, **options: ConvCapsules(20, 3, 1, *rest, **options),
+        units=4,
+        compatibility=(8, 3),
+    ),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def twins(kind, inputs, **options):
+    """Two layers with the same weights: float32, which can be fused, and the graph in float64."""
+    with cpu.host_calls(False):
+        pair = [KINDS[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
+        for layer in pair:
+            layer(tuple(part.astype(layer.dtype) for part in inputs))
+    rng = np.random.default_rng(1)
+    values = [0.5 * rng.normal(size=weight.shape) for weight in pair[0].weights]
+    for layer in pair:
+        for weight, value in zip(layer.weights, values, strict=True):
+            weight.assign(value.astype("float32"))
+    return pair
+
+
+def differentiated(layer, inputs, host_calls):
+    """Outputs, and the gradients of a random sum of them, of poses, activations and weights."""
+    inputs = [tf.constant(part.astype(layer.dtype)) for part in inputs]
+    rng = np.random.default_rng(2)
+    with cpu.host_calls(host_calls), tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(tuple(inputs))
+        value = sum(tf.reduce_sum(rng.normal(size=part.shape).astype(layer.dtype) * part) for part in outputs)
+    weights = [weight.value for weight in layer.trainable_weights]
+    gradients = tape.gradient(value, [*inputs, *weights])
+    return [np.asarray(part, "float64") for part in (*outputs, *gradients)]
+
+
+@contextlib.contextmanager
+def of_threads(count):
+    """Inside, kernels run on so many threads."""
+    with ThreadPoolExecutor(count) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_pool", lambda: pool)
+        patch.setattr(threads, "_cores", lambda: count)
+        yield
+
+
+def assert_close(found, expected, tolerance, name=""):
+    """In the norm, since single entries of a gradient may cancel."""
+    scale = np.linalg.norm(expected) + 1e-6
+    assert np.linalg.norm(found - expected) <= tolerance * scale, name
+
+
+def assert_as_good_as_the_graph(single, double, inputs):
+    """Where float32 itself is not enough, it is not enough for either."""
+    exact = differentiated(double, inputs, False)
+    forms = differentiated(single, inputs, True), differentiated(single, inputs, False)
+    names = ["poses", "activations", "d poses", "d activations", *(w.path for w in single.trainable_weights)]
+    for name, kernel, graph, expected in zip(names, *forms, exact, strict=True):
+        # In the norm, since single entries of a gradient may cancel.
+        scale = np.linalg.norm(expected) + 1e-6
+        error, allowed = (np.linalg.norm(found - expected) / scale for found in (kernel, graph))
+        assert error <= 4 * allowed + 2e-5, name
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@every_kind
+def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
+    inputs = capsules("benign")
+    assert_as_good_as_the_graph(*twins(kind, inputs, count=count), inputs)
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("kind", ["conv, stride 2", "classes", "similarity, conv"])
+def test_in_hard_places_it_is_as_good_as_the_graph(kind, place):
+    inputs = capsules(place)
+    assert_as_good_as_the_graph(*twins(kind, inputs, final_lambda=0.01), inputs)
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("place", ["benign", "one active child", "silent children", "equal votes"])
+def test_it_agrees_with_the_oracle(place, strides):
+    poses, activations = capsules(place)
+    layer, _ = twins(f"conv, stride {strides}", (poses, activations))
+    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
+    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
+    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
+    votes = votes.reshape(*votes.shape[:-2], SIDE * SIDE)
+    expected = oracle.em_routing(
+        votes,
+        activations,
+        np.asarray(layer.routing.beta_u, "float64"),
+        np.asarray(layer.routing.beta_a, "float64"),
+        3,
+        stride=strides,
+        final_lambda=0.2,
+        variance_floor=VARIANCE_FLOOR,
+        mass_floor=MASS_FLOOR,
+    )
+    with cpu.host_calls(True):
+        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
+    np.testing.assert_allclose(
+        np.reshape(found, expected["poses"].shape), expected["poses"], rtol=2e-4, atol=2e-5
+    )
+    np.testing.assert_allclose(scores, expected["activations"], rtol=2e-4, atol=2e-5)
+
+
+def test_gradients_do_not_depend_on_the_number_of_threads():
+    inputs = capsules("benign", images=2 * CHUNK + 1)
+    layer, _ = twins("conv, stride 2", inputs)
+    with of_threads(1):
+        alone = differentiated(layer, inputs, True)
+    with of_threads(3):
+        together = differentiated(layer, inputs, True)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
+    class Kernel:
+        stats = SimpleNamespace(cache_path=tmp_path)
+        py_func = SimpleNamespace(__module__="capszoo.routing.cpu.em_forward", __name__="forward")
+
+    names = [
+        "em_forward.forward-240.py311.nbi",
+        "em_forward.forward-240.py311.1.nbc",
+        "votes.py",
+        "other.nbi",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    compiling.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    for name in names:
+        os.utime(tmp_path / name, (0, 0))
+    compiling.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
+
+
+@pytest.mark.parametrize("kind", ["conv, stride 1", "recurrent, conv"])
+def test_a_vote_that_is_no_number_is_not_hidden(kind):
+    poses, activations = capsules("benign")
+    layer, _ = twins(kind, (poses, activations))
+    poses[0, 2, 2, 0] = np.nan
+    with cpu.host_calls(True):
+        found, _ = layer((poses.astype("float32"), activations.astype("float32")))
+    assert np.isnan(np.asarray(found)[0]).any()
+    assert np.isfinite(np.asarray(found)[1:]).all()
+
+
+def test_the_exponential_of_lanes_is_exact_to_single_precision():
+    @numba.njit
+    def exponentials(x, y):
+        for offset in range(0, len(x), lanes.LANES):
+            lanes.store(y, offset, lanes.exp(lanes.load(x, offset)))
+
+    x = np.linspace(-79.9, 80, 16000).astype("float32")
+    y = np.empty_like(x)
+    exponentials(x, y)
+    np.testing.assert_allclose(y, np.exp(x.astype("float64")), rtol=2e-7)
+    x[:] = -81
+    exponentials(x, y)
+    np.testing.assert_array_equal(y, 0)
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("sigmoid", 1.5e-7), ("tanh", 2e-7)])
+def test_sigmoid_and_tanh_of_lanes_are_exact_saturate_and_hide_nothing(name, tolerance):
+    function = getattr(lanes, name)
+
+    @numba.njit
+    def values(x, y):
+        for offset in range(0, len(x), lanes.LANES):
+            lanes.store(y, offset, function(lanes.load(x, offset)))
+
+    exact = {"sigmoid": lambda x: 0.5 + 0.5 * np.tanh(0.5 * x), "tanh": np.tanh}[name]
+    x = np.append(np.linspace(-30, 30, 16000), [-np.inf, -1e30, -200, 200, 1e30, np.inf, 0, np.nan] * 2)
+    x = x.astype("float32")
+    y = np.empty_like(x)
+    values(x, y)
+    np.testing.assert_allclose(y, exact(x.astype("float64")), rtol=0, atol=tolerance)
+
+
+# Where it is used
+
+
+def small_model():
+    net = models.MatrixCapsNet(channels=4, primary_types=2, conv1_types=2, conv2_types=2)
+    return net.build((20, 20, 1), 3)
+
+
+def calls_the_host(graph):
+    functions = [graph, *(function.graph for function in graph._functions.values())] if graph else []
+    return any("PyFunc" in operation.type for each in functions for operation in each.get_operations())
+
+
+def traced(function, *arguments):
+    return tf.function(function).get_concrete_function(*arguments).graph
+
+
+def test_a_graph_that_somebody_makes_of_the_model_never_calls_back():
+    model = small_model()
+    images = tf.zeros((2, 20, 20, 1))
+    assert not calls_the_host(traced(lambda x: model(x), images))
+    with cpu.host_calls(True):
+        assert calls_the_host(traced(lambda x: model(x), images))
+
+
+@pytest.mark.parametrize("step", ["train_step", "test_step", "predict_step"])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_models_own_steps_use_it_unless_they_are_compiled_with_xla(step, jit_compile):
+    model = small_model()
+    model.compile("sgd", loss={"scores": "mse", "poses": None}, jit_compile=jit_compile)
+    model.optimizer.build(model.trainable_variables)
+    images, scores = tf.zeros((2, 20, 20, 1)), tf.zeros((2, 3))
+    data = (images,) if step == "predict_step" else (images, {"scores": scores})
+    assert calls_the_host(traced(lambda: getattr(model, step)(data))) is not jit_compile
+
+
+def test_predictions_by_the_kernel_and_by_xla_agree():
+    model = small_model()
+    images = np.random.default_rng(0).normal(size=(3, 20, 20, 1)).astype("float32")
+    found = []
+    for jit_compile in (False, True):
+        model.compile(jit_compile=jit_compile)
+        found.append(model.predict_on_batch(images))
+    for name, values in found[0].items():
+        np.testing.assert_allclose(values, found[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "routing",
+    [
+        EMRouting(2, variant="official"),
+        EMRouting(2, activation="mixing"),
+        EMRouting(2, dtype="float64"),
+        KernelRouting(2, kernel="spectral"),
+        LSTMRouting(2, dtype="float64"),
+    ],
+    ids=["official", "mixing", "double", "spectral", "lstm in double"],
+)
+def test_what_no_kernel_knows_is_routed_by_the_graph(routing):
+    layer = ConvCapsules(2, 3, 1, routing)
+    inputs = [tf.constant(part.astype("float32")) for part in capsules("benign")]
+    with cpu.host_calls(True):
+        assert not calls_the_host(traced(lambda *parts: layer(parts), *inputs))
+
+
+@pytest.mark.parametrize(
+    "options", [{"return_history": True}, {"num_iterations": tf.constant(2)}], ids=["history", "tensor"]
+)
+def test_what_the_kernel_does_not_give_is_given_by_the_graph(options):
+    layer, _ = twins("conv, stride 1", capsules("benign"))
+    inputs = [tf.constant(part.astype("float32")) for part in capsules("benign")]
+    with cpu.host_calls(True):
+        assert not calls_the_host(traced(lambda *parts: layer(parts, **options), *inputs))
+
+
+def test_zero_iterations_are_refused_in_either_form():
+    layer, _ = twins("conv, stride 1", capsules("benign"))
+    inputs = tuple(part.astype("float32") for part in capsules("benign"))
+    for allowed in (True, False):
+        with cpu.host_calls(allowed), pytest.raises(ValueError, match="at least 1"):
+            layer(inputs, num_iterations=0)
+
+
+def test_without_a_compiler_the_graph_routes(monkeypatch):
+    monkeypatch.setattr(cpu, "_usable", lambda: False)
+    with cpu.host_calls(True):
+        assert not cpu.enabled()
+
+
+def test_half_precision_weights_do_not_round_what_routing_is_told():
+    inputs = capsules("benign")
+    layer = ConvCapsules(3, 3, 1, EMRouting(3), dtype="mixed_bfloat16")
+    with cpu.host_calls(True):
+        poses, activations = layer(tuple(part.astype("float32") for part in inputs))
+    assert keras.backend.standardize_dtype(poses.dtype) == "float32"
+    assert keras.backend.standardize_dtype(activations.dtype) == "float32"

@@ -1,0 +1,148 @@
+"""What is published holds: weights load and behave, pictures are read, bundles agree, numbers can be measured again."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import capszoo
+from capszoo.data import samples
+from capszoo.data.sources import DataNotFound
+from capszoo.exporting import verify
+from capszoo.protocols import evaluate
+from capszoo.zoo import locating, recipes
+from capszoo.zoo.card import read_card
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = capszoo.list_models(pretrained=True)
+
+
+def _load(name):
+    # A stand-in for the data in the name warns, as it should.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return capszoo.load(name)
+
+
+def test_there_are_published_presets():
+    assert "dynamic_mnist" in PUBLISHED
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_presets_are_listed_under_the_routing_that_their_model_has(name):
+    recipe = recipes.read_recipe(name)
+    assert recipe.card.routing == recipe.model.routing
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_weights_load_and_have_the_cards_parameters(name):
+    assert _load(name).count_params() == capszoo.get_preset(name).card.parameters
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_card_is_complete_and_rendered(name):
+    folder = locating.weights_folder() / name
+    card = read_card(folder / "card.json")
+    assert card.to_markdown() == (folder / "README.md").read_text(encoding="utf-8")
+    assert all([card.title, card.reference, card.deviations, card.licence, card.data_licence])
+    wanted = set(recipes.read_recipe(name).card.protocols)
+    # affNIST is the download of whoever wants it.
+    missing = wanted - {metric.protocol for metric in card.metrics}
+    assert len(card.metrics) == len(wanted - missing)
+    assert all(protocol.endswith("affnist") for protocol in missing)
+    for metric in card.metrics:
+        low, high = metric.interval
+        assert low <= metric.value <= high
+        # A mean may be one of few images, where each of them takes seconds.
+        if metric.wrong is not None:
+            assert metric.n > 1000
+            assert metric.value == metric.wrong / metric.n
+
+
+LEARNED = [
+    f"{routing}_{data}" for data in ("mnist", "smallnorb") for routing in ("kernel", "lstm", "learned_em")
+]
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_the_table_of_learned_routing_in_the_readme_is_that_of_the_cards(name):
+    metric = capszoo.get_preset(name).card.metrics[0]
+    value, low, high = (100 * number for number in (metric.value, *metric.interval))
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [row for row in rows if f"(`{name.rpartition('_')[0]}`)" in row]
+    assert f" {value:.2f} % ({low:.2f} to {high:.2f}) " in row
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "first"),
+    [
+        ("probabilistic_mnist", "presence_", "| `probabilistic_mnist`, presences |"),
+        ("probabilistic_mnist", "", "| `probabilistic_mnist`, presences and poses |"),
+        ("vae_mnist", "", "| `vae_mnist`, code |"),
+    ],
+)
+def test_the_table_of_linear_classifiers_in_the_readme_is_that_of_the_cards(name, prefix, first):
+    metrics = {metric.protocol: metric for metric in capszoo.get_preset(name).card.metrics}
+    protocols = [f"{prefix}probe{turned}" for turned in ("", *(f"_rotated_{k}" for k in (45, 90, 135, 180)))]
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, row in enumerate(rows) if row.startswith(first)]
+    ours = " | ".join(f"{100 * (1 - metrics[protocol].value):.1f}" for protocol in protocols)
+    papers = " | ".join(f"{100 * (1 - metrics[protocol].paper):.0f}" for protocol in protocols)
+    assert rows[number] == f"{first} {ours} |"
+    assert rows[number + 1] == f"| the paper's | {papers} |"
+
+
+@pytest.mark.parametrize("name", ["sparse_mnist_expanded_small", "dense_mnist_expanded_small"])
+def test_the_table_of_support_vector_machines_in_the_readme_is_that_of_the_cards(name):
+    metrics = {metric.protocol: metric.value for metric in capszoo.get_preset(name).card.metrics}
+    papers = recipes.read_recipe(name).card.protocols
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (number,) = [i for i, row in enumerate(rows) if row.startswith(f"| `{name}` |")]
+    for row, errors, affine in (
+        (f"| `{name}` |", metrics, "affnist_synth"),
+        ("| the paper's |", papers, "affnist"),
+    ):
+        shown = (errors[protocol] for protocol in ("svm", f"svm_{affine}", f"svm_transfer_{affine}"))
+        assert rows[number] == f"{row} {' | '.join(f'{100 * (1 - error):.2f}' for error in shown)} |"
+        number += 1
+
+
+def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
+    sparse, dense = (
+        {
+            metric.protocol: metric
+            for metric in capszoo.get_preset(f"{name}_mnist_expanded_small").card.metrics
+        }
+        for name in ("sparse", "dense")
+    )
+    for protocol in ("svm", "svm_affnist_synth", "svm_transfer_affnist_synth"):
+        assert sparse[protocol].interval[1] < dense[protocol].interval[0], protocol
+    assert sparse["svm_affnist_synth"].value < 0.6 * dense["svm_affnist_synth"].value
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
+def test_drawn_digits_are_read(name):
+    if not recipes.read_recipe(name).model.head:
+        pytest.skip("knows no classes")
+    images, labels = samples.digits()
+    scores = np.asarray(_load(name).predict_on_batch(images)["scores"])
+    assert (scores.argmax(-1) == labels).mean() >= 0.9
+
+
+@pytest.mark.parametrize("bundle", sorted((ROOT / "export" / "models").glob("*/[0-9]*")), ids=str)
+def test_published_bundles_say_what_their_models_say(bundle):
+    verify(bundle)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_evaluation_reproduces_the_card_to_the_digit(name):
+    model = _load(name)
+    for metric in model.preset.card.metrics:
+        try:
+            again = evaluate(model, model.preset.recipe, metric.protocol)
+        except DataNotFound as error:
+            pytest.skip(str(error))
+        assert (again.wrong, again.n, again.fingerprint) == (metric.wrong, metric.n, metric.fingerprint)
+        assert again.value == pytest.approx(metric.value, rel=1e-3)

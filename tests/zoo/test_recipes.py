@@ -1,0 +1,158 @@
+"""Every recipe of the zoo says what to expect and can be read; a broken one is refused with the name of its fault."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from tiny import RECIPE
+
+from capszoo import config
+from capszoo.config import ConfigError
+from capszoo.zoo import recipes
+from capszoo.zoo.recipes import parse_recipe, read_recipe
+
+NAMES = recipes.names()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file of a small recipe."""
+    path = tmp_path / "tiny_mnist.yaml"
+    path.write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def test_the_zoo_has_recipes():
+    assert "dynamic_mnist" in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryRecipe:
+    def test_can_be_read_and_gives_a_whole_card(self, name):
+        recipe = read_recipe(name)
+        assert recipe.name == name
+        assert recipe.card.title
+        assert recipe.card.reference
+        assert recipe.data.licence
+        assert recipe.card.protocols
+
+    def test_is_named_after_its_architecture(self, name):
+        assert name.startswith(read_recipe(name).model.section_name + "_")
+
+    def test_says_at_its_head_what_to_expect_at_what_cost_by_which_command(self, name):
+        text = (recipes.folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        head = text[: re.search(r"^[^#]", text, re.MULTILINE).start()]
+        for word in ("Paper", "Expected", "Cost", "Command"):
+            assert re.search(rf"^# {word}: +\S.{{9,}}$", head, re.MULTILINE), (
+                f"no line '# {word}: ...' in\n{head}"
+            )
+        assert re.search(rf"^# Command: .*\bcapszoo train {name}\b", head, re.MULTILINE)
+
+    def test_names_only_protocols_that_there_are(self, name):
+        from capszoo.protocols.classification import PROTOCOLS
+
+        assert set(read_recipe(name).card.protocols) <= set(PROTOCOLS)
+
+    def test_becomes_plain_data_and_the_same_recipe_again(self, name):
+        recipe = read_recipe(name)
+        mapping = yaml.safe_load(yaml.safe_dump(recipe.to_mapping()))
+        assert mapping == recipe.to_mapping()
+        again = parse_recipe(name, mapping)
+        assert (again.model, again.data, again.train) == (recipe.model, recipe.data, recipe.train)
+
+    def test_is_data_of_the_declared_types(self, name):
+        """No value is rescued by a conversion: what the file says is what the field holds."""
+        recipe = read_recipe(name)
+        mapping = config.read_yaml(recipes.folder() / f"{name}.yaml")
+        for part in ("model", "data", "train"):
+            parsed = config.to_mapping(getattr(recipe, part))
+            assert {key: parsed[key] for key in mapping[part]} == mapping[part]
+
+
+def test_what_decides_the_weights_is_in_the_mapping_defaults_included(path):
+    mapping = read_recipe(path).to_mapping()
+    assert list(mapping) == ["model", "data", "train"]
+    assert mapping["model"] | {"name": "dynamic", "channels": 16, "num_iterations": 3} == mapping["model"]
+    assert mapping["data"] == {"name": "mnist", "validation": 50, "pad": 0, "shift": 2}
+    assert mapping["train"]["learning_rate"] == 0.001
+
+
+def test_a_preset_and_its_file_are_the_same_recipe():
+    assert read_recipe("dynamic_mnist") == read_recipe(recipes.folder() / "dynamic_mnist.yaml")
+
+
+def test_overrides_reach_every_section(path):
+    recipe = read_recipe(
+        path, ["train.epochs=3", "model.routing=leaky", "data.shift=0", "card.title=Another"]
+    )
+    assert (recipe.train.epochs, recipe.model.routing, recipe.data.shift) == (3, "leaky", 0)
+    assert (recipe.card.title, recipe.model.channels) == ("Another", 16)
+
+
+def test_another_data_set_needs_only_its_name(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("model: {name: dynamic}\ndata: {name: mnist}\n", encoding="utf-8")
+    recipe = read_recipe(path, ["data.name=fashion_mnist"])
+    assert recipe.data.section_name == "fashion_mnist"
+    assert recipe.data.shift == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.name=dynamik", r"model\.name: unknown model 'dynamik'; did you mean 'dynamic'\?"),
+        ("data.name=mnits", r"data\.name: unknown data 'mnits'; did you mean '\w*mnist'\?"),
+        ("model.chanels=3", r"model\.chanels: unknown key; did you mean 'channels'\?"),
+        ("model.routing=dinamic", r"model\.routing: 'dinamic' is not allowed; did you mean 'dynamic'\?"),
+        ("data.shifts=3", r"data\.shifts: unknown key; did you mean 'shift'\?"),
+        ("data.pad=-1", r"data: pad must be at least 0\. Received: -1"),
+        ("train.epochs=many", r"train\.epochs: expected int\. Received: 'many'"),
+        ("train.seed=-1", r"train\.seed: must be in"),
+        ("cart.title=a", r"cart: unknown section; did you mean 'card'\?"),
+        ("card.protocols=[test_error]", r"card\.protocols: expected a mapping"),
+    ],
+)
+def test_a_fault_is_named_with_its_file_and_key(path, override, message):
+    with pytest.raises(ConfigError, match=rf"^tiny_mnist\.yaml: {message}"):
+        read_recipe(path, [override])
+
+
+@pytest.mark.parametrize("missing", ["model", "data"])
+def test_model_and_data_are_needed(missing):
+    mapping = yaml.safe_load(RECIPE)
+    del mapping[missing]
+    with pytest.raises(ConfigError, match=f"^{missing}: a mapping with the key 'name' is needed"):
+        parse_recipe("tiny", mapping)
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"unknown preset 'dynamic_mnits'; did you mean 'dynamic_mnist'\?"):
+        read_recipe("dynamic_mnits")
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no such recipe file"):
+        read_recipe(tmp_path / "nothing.yaml")
+
+
+def test_recipes_build_a_model_that_fits_their_data(path):
+    recipe = read_recipe(path)
+    model = recipe.build()
+    assert model.input.shape[1:] == recipe.data.image_shape
+    assert model.output["scores"].shape[-1] == recipe.data.num_classes == 10
+    assert recipe.build(3).output["scores"].shape[-1] == 3
+
+
+def test_the_package_and_its_lists_need_no_backend():
+    code = """
+import sys
+import capszoo
+assert capszoo.list_models("dynamic_*")
+assert capszoo.describe("dynamic_mnist")
+print(sorted({"keras", "tensorflow", "jax", "torch", "tensorflow_datasets"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
