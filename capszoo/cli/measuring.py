@@ -36,7 +36,7 @@ def compare(
 ):
     """Show presets beside each other and beside their papers: architectures by what was measured of them.
 
-    Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist learned_em_mnist kernel_smallnorb ...`.
+    Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist consensus_em_mnist kernel_smallnorb ...`.
     """
     from capszoo.cli.tables import comparison_table
     from capszoo.protocols.tables import show

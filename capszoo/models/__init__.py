@@ -10,13 +10,12 @@ from capszoo.models.predictive_coding.iterative_inference import IterativeInfere
 from capszoo.models.predictive_coding.network import PredictiveCodingCapsNet
 from capszoo.models.probabilistic.autoencoder import VariationalAutoencoder
 from capszoo.models.probabilistic.network import ProbabilisticCapsNet
-from capszoo.models.sparse import DenseCapsNet, SparseCapsNet
+from capszoo.models.sparse import SparseCapsNet, UnmaskedCapsNet
 
 __all__ = [
     "AttentionCapsNet",
     "ConsensusEMNet",
     "ConvNet",
-    "DenseCapsNet",
     "DynamicCapsNet",
     "IterativeInference",
     "KernelCapsNet",
@@ -26,6 +25,7 @@ __all__ = [
     "PredictiveCodingCapsNet",
     "ProbabilisticCapsNet",
     "SparseCapsNet",
+    "UnmaskedCapsNet",
     "VariationalAutoencoder",
     "toy_network",
 ]

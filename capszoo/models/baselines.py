@@ -7,12 +7,13 @@ import keras
 import numpy as np
 
 from capszoo.config import section
+from capszoo.models.architecture import Classifies
 from capszoo.models.objective import Objective, set_accuracy
 
 
 @section("model", "cnn")
 @dataclasses.dataclass(frozen=True)
-class ConvNet:
+class ConvNet(Classifies):
     """The convolutional baseline of Hinton et al. 2018.
 
         images [B, H, W, C]

@@ -9,6 +9,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
 from capszoo.losses import MarginLoss, ReconstructionLoss
+from capszoo.models.architecture import Classifies, Reconstructs
 from capszoo.models.network import CapsuleNetwork
 from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing import DynamicRouting, UniformRouting
@@ -16,7 +17,7 @@ from capszoo.routing import DynamicRouting, UniformRouting
 
 @section("model", "dynamic")
 @dataclasses.dataclass(frozen=True)
-class DynamicCapsNet:
+class DynamicCapsNet(Classifies, Reconstructs):
     """Two convolutions, primary capsules, routed class capsules, and a decoder as regulariser.
 
         images [B, H, W, C]
@@ -57,6 +58,10 @@ class DynamicCapsNet:
     stages: typing.ClassVar[tuple[str, ...]] = ("conv1", "primary_capsules", "class_capsules")
     # What a new number of classes makes anew; all other weights survive fine-tuning.
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
+
+    def has(self, role) -> bool:
+        """See `Architecture.has`; without a decoder nothing is reconstructed."""
+        return super().has(role) and (self.decoder or role is not Reconstructs)
 
     def __post_init__(self):
         for name in ("channels", "primary_types", "primary_dim", "class_dim", "num_iterations"):

@@ -11,6 +11,7 @@ from capszoo.layers.inner_consensus import (
     NormalisedClassCapsules,
     NormalisedConvCapsules,
 )
+from capszoo.models.architecture import Classifies
 from capszoo.models.classification import classification
 from capszoo.models.network import CapsuleNetwork
 from capszoo.routing.em import EMRouting
@@ -22,7 +23,7 @@ Hidden = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _ConsensusNet:
+class _ConsensusNet(Classifies):
     """The network of Table 1; a subclass says what routes.
 
         images [B, H, W, C]
@@ -176,7 +177,7 @@ class LSTMCapsNet(_ConsensusNet):
         )
 
 
-@section("model", "learned_em")
+@section("model", "consensus_em")
 @dataclasses.dataclass(frozen=True)
 class ConsensusEMNet(_ConsensusNet):
     """The network of Table 1 with EM routing: what learned routing is compared with in Table 3.

@@ -8,6 +8,7 @@ import keras
 from capszoo.config import section
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
+from capszoo.models.architecture import Classifies
 from capszoo.models.classification import classification
 from capszoo.models.network import CapsuleNetwork
 from capszoo.routing.em import EMRouting
@@ -20,7 +21,7 @@ PIXELS_PER_UNIT = 100
 
 @section("model", "matrix_em")
 @dataclasses.dataclass(frozen=True)
-class MatrixCapsNet:
+class MatrixCapsNet(Classifies):
     """A convolution, primary capsules, two convolutional capsule layers and class capsules; EM routing between them.
 
         images [B, H, W, C]

@@ -1,4 +1,4 @@
-"""The unsupervised capsule network of Rawlinson et al. 2018, sparse or dense."""
+"""The unsupervised capsule network of Rawlinson et al. 2018, sparse or unmasked."""
 
 import dataclasses
 import typing
@@ -8,6 +8,7 @@ import keras
 from capszoo.config import section
 from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
 from capszoo.losses import ReconstructionLoss
+from capszoo.models.architecture import Reconstructs
 from capszoo.models.network import CapsuleNetwork
 from capszoo.models.objective import Objective
 from capszoo.routing import DynamicRouting
@@ -15,7 +16,7 @@ from capszoo.routing import DynamicRouting
 
 @section("model", "sparse")
 @dataclasses.dataclass(frozen=True)
-class SparseCapsNet:
+class SparseCapsNet(Reconstructs):
     """The network of Sabour et al. 2017 without labels: latent capsules that learn to reconstruct the image.
 
         images [B, H, W, C]
@@ -33,7 +34,7 @@ class SparseCapsNet:
     where:
       latent_capsules: their number, at least 2.
       num_iterations: softmaxes of the routing.
-      gamma: sparsity of the mask, see `SparseMask`; 0 is the dense network, see `DenseCapsNet`.
+      gamma: sparsity of the mask, see `SparseMask`; 0 leaves all capsules unmasked, see `UnmaskedCapsNet`.
       support: "paper" or "code", see `LatentCapsules`.
       frequencies: how often a capsule should win, see `SparseMask`; (0.03, 0.12) by default in the authors' code.
       boost_step: how fast capsules are boosted, see `SparseMask`.
@@ -130,10 +131,10 @@ class SparseCapsNet:
         return Objective(CapsuleNetwork(inputs, outputs), losses, {}, arrange)
 
 
-@section("model", "dense")
+@section("model", "unmasked")
 @dataclasses.dataclass(frozen=True)
-class DenseCapsNet(SparseCapsNet):
-    """The ablation of `SparseCapsNet`: gamma = 0, so that all capsules speak and none is boosted.
+class UnmaskedCapsNet(SparseCapsNet):
+    """The ablation of `SparseCapsNet`: gamma = 0, so that no capsule is masked and none is boosted.
 
     Source: Rawlinson et al. 2018, section 2.1 ("dense unsupervised capsules").
     """

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from capszoo.config import ConfigError
-from capszoo.models.probabilistic.latent_optimisation import infer_freely
+from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.protocols.linear_probe import fitted_probe, turned_digits
 from capszoo.protocols.report import MeasuredReport, of_test_images
 
@@ -93,8 +93,8 @@ def measure_free_inference(
     for condition, split in splits.items():
         batch = split.batch(np.arange(min(images, len(split))), None)
         # At a learning rate of zero nothing moves away from the network's answer.
-        guess = infer_freely(recipe.model, model, batch["images"], LAST, learning_rate=0.0)
-        found = infer_freely(recipe.model, model, batch["images"], steps, learning_rate, advance)
+        guess = optimise_latents(recipe.model, model, batch["images"], LAST, learning_rate=0.0)
+        found = optimise_latents(recipe.model, model, batch["images"], steps, learning_rate, advance)
         network[condition] = _judge(guess, batch, classifiers)
         free[condition] = _judge(found, batch, classifiers)
         answers[condition] = batch["images"], guess.outputs, found.outputs

@@ -159,7 +159,7 @@ class _Run:
             f"model/{v.path}" if v.path in weights else f"random/{i}"
             for i, v in enumerate(self.model.variables)
         ]
-        # What only training has: noise of the bound's samples, the network that dreams.
+        # What only training has: noise of the bound's samples, the generator of the sleep phase.
         known = {id(variable) for variable in self.model.variables}
         training = [v for v in self.objective.model.variables if id(v) not in known]
         names += [f"training/{i}" for i in range(len(training))]

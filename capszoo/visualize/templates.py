@@ -1,4 +1,4 @@
-"""What a probabilistic capsule network believes: its templates, how objects arrange them, and what it dreams.
+"""What a probabilistic capsule network believes: its templates, how objects arrange them, and what it samples.
 
 Source: Smith et al. 2020, figures 3, 5, 6 and 7.
 """

@@ -46,6 +46,7 @@ class Preset:
 
 def get_preset(name: str) -> Preset:
     """The preset of that name. Errors: `ConfigError` naming the nearest one."""
+    name = recipes.current_name(name)
     if name not in recipes.names():
         raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, recipes.names())}")
     mapping = config.read_yaml(recipes.folder() / f"{name}.yaml")

@@ -1,6 +1,7 @@
 """Recipes: the YAML files of `zoo_configs/`, parsed and checked against the models and data sets they name."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 
 from capszoo import config
@@ -16,6 +17,24 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "zoo_configs"
 
 
+# Names that presets had before.
+FORMER_NAMES = {
+    "dense_mnist": "unmasked_mnist",
+    "dense_mnist_expanded": "unmasked_mnist_expanded",
+    "dense_mnist_expanded_small": "unmasked_mnist_expanded_small",
+    "learned_em_mnist": "consensus_em_mnist",
+    "learned_em_smallnorb": "consensus_em_smallnorb",
+}
+
+
+def current_name(name: str) -> str:
+    """The name that a preset has now; warns where it had another one before."""
+    if name not in FORMER_NAMES:
+        return name
+    warnings.warn(f"the preset {name!r} is called {FORMER_NAMES[name]!r} now.", FutureWarning, stacklevel=3)
+    return FORMER_NAMES[name]
+
+
 def names() -> list[str]:
     """The names of all recipes."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
@@ -26,11 +45,12 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
 
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
+    name_or_path = current_name(str(name_or_path))
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
-        if str(name_or_path) not in names():
+        if name_or_path not in names():
             raise config.ConfigError(
-                f"unknown preset {str(name_or_path)!r}{config.nearest(name_or_path, names())}"
+                f"unknown preset {name_or_path!r}{config.nearest(name_or_path, names())}"
             )
         path = folder() / f"{name_or_path}.yaml"
     mapping = config.apply_overrides(config.read_yaml(path), overrides)

@@ -315,7 +315,7 @@ LAYERS = [
         weights={"kernel": (5, 5, 2, 6), "bias": (2, 3)},
     ),
     LayerGolden(
-        "dense",
+        "unmasked",
         lambda **keywords: layers.DenseCapsules(4, 5, routing.DynamicRouting(name="routing"), **keywords),
         inputs=((2, 3, 2, 6),),
         output=(4, 5),
@@ -663,7 +663,7 @@ MODELS = [
         ),
     ),
     ModelGolden(
-        "learned_em",
+        "consensus_em",
         models.ConsensusEMNet(**_CONSENSUS, num_iterations=2, final_lambda=0.3),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
@@ -689,7 +689,7 @@ MODELS = [
         },
     ),
     ModelGolden("sparse", models.SparseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
-    ModelGolden("dense", models.DenseCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
+    ModelGolden("unmasked", models.UnmaskedCapsNet(**_SMALL, latent_capsules=6), outputs=_LATENT),
     ModelGolden(
         "cnn",
         models.ConvNet(channels=(4, 6), hidden=16, dropout=0.1),
@@ -723,10 +723,10 @@ ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(M
 PRESETS = {
     "attention_mnist": 1_323_332,
     "cnn_smallnorb": 4_253_349,
-    "dense_mnist": 9_149_712,
-    "dense_mnist_expanded": 17_064_000,
+    "unmasked_mnist": 9_149_712,
+    "unmasked_mnist_expanded": 17_064_000,
     # By hand: convolutions 5,248 and 331,840, matrices 1,152 x 8 x 256 and 256, decoder 2,296,896.
-    "dense_mnist_expanded_small": 4_993_536,
+    "unmasked_mnist_expanded_small": 4_993_536,
     "dynamic_fashion_mnist": 8_215_728,
     "dynamic_mnist": 8_215_728,
     "dynamic_mnist_expanded": 13_475_808,
@@ -734,8 +734,8 @@ PRESETS = {
     "dynamic_multimnist": 11_361_968,
     "kernel_mnist": 89_342,
     "kernel_smallnorb": 88_357,
-    "learned_em_mnist": 89_180,
-    "learned_em_smallnorb": 88_210,
+    "consensus_em_mnist": 89_180,
+    "consensus_em_smallnorb": 88_210,
     "lstm_mnist": 94_206,
     "lstm_smallnorb": 93_246,
     "matrix_em_mnist": 68_308,

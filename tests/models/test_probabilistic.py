@@ -11,7 +11,7 @@ from tiny import PROBABILISTIC as TINY
 from capszoo.exporting import export
 from capszoo.losses import GaussianNegativeLogLikelihood
 from capszoo.models import ProbabilisticCapsNet, VariationalAutoencoder
-from capszoo.models.probabilistic.latent_optimisation import infer_freely
+from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays, save_weights, start_weights, write_arrays
 from capszoo.zoo import locating, recipes
@@ -149,7 +149,7 @@ def test_the_default_network_has_the_papers_sizes():
 
 def test_free_inference_improves_the_bound_and_leaves_the_model_alone(model):
     before = [np.array(weight) for weight in model.weights]
-    found = infer_freely(NET, model, IMAGES, steps=60, learning_rate=0.05)
+    found = optimise_latents(NET, model, IMAGES, steps=60, learning_rate=0.05)
     assert found.losses[-10:].mean() < found.losses[:5].mean() - 1
     for weight, value in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight, value, err_msg=weight.path)
@@ -163,7 +163,7 @@ def test_free_inference_improves_the_bound_and_leaves_the_model_alone(model):
 
 
 def test_without_steps_it_is_the_networks_answer(model):
-    found = infer_freely(NET, model, IMAGES, steps=0)
+    found = optimise_latents(NET, model, IMAGES, steps=0)
     for name, array in model.predict_on_batch(IMAGES).items():
         np.testing.assert_allclose(found.outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -177,16 +177,16 @@ def test_an_image_is_inferred_by_itself(model):
             # The same presences are drawn.
             generator = model.get_layer(name).seed_generator
             generator.state.assign(np.zeros_like(generator.state))
-        found.append(infer_freely(NET, model, images, steps=5).outputs)
+        found.append(optimise_latents(NET, model, images, steps=5).outputs)
     for name, array in found[0].items():
         np.testing.assert_allclose(found[1][name][0], array[0], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def test_free_inference_of_other_models_or_images_is_refused(model):
     with pytest.raises(ValueError, match="Delta posteriors"):
-        infer_freely(VariationalAutoencoder(), model, IMAGES)
+        optimise_latents(VariationalAutoencoder(), model, IMAGES)
     with pytest.raises(ValueError, match="images must be"):
-        infer_freely(NET, model, IMAGES[:, :5])
+        optimise_latents(NET, model, IMAGES[:, :5])
 
 
 # Runs

@@ -13,7 +13,7 @@ from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting.convert_script import convert
 from capszoo.exporting.saved_model import Signatures
 from capszoo.losses import ReconstructionLoss
-from capszoo.models import DenseCapsNet, SparseCapsNet
+from capszoo.models import SparseCapsNet, UnmaskedCapsNet
 from capszoo.training.weight_files import load_weights, save_weights
 
 SMALL = SparseCapsNet(channels=8, primary_types=3, latent_capsules=6, latent_dim=5)
@@ -87,7 +87,7 @@ def test_presence_is_largest_where_boosted_support_is(model):
 
 
 def test_a_dense_network_lets_all_capsules_speak():
-    outputs = built(DenseCapsNet(channels=8, primary_types=3, latent_capsules=6))(drawn())
+    outputs = built(UnmaskedCapsNet(channels=8, primary_types=3, latent_capsules=6))(drawn())
     np.testing.assert_array_equal(outputs["presence"], np.ones((12, 6)))
 
 

@@ -70,7 +70,7 @@ def test_an_interrupted_run_ends_with_the_same_state_and_weights(recipe, finishe
     assert_same_state(state_of_a_killed_run(recipe, tmp_path), expected)
 
 
-@pytest.mark.parametrize("name", ["sparse", "dense"])
+@pytest.mark.parametrize("name", ["sparse", "unmasked"])
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_a_fresh_network_is_healthy(name):
     recipe = parse_recipe("fresh", {**MAPPING, "model": {**MAPPING["model"], "name": name, "channels": 32}})

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from capszoo import visualize
-from capszoo.models import DenseCapsNet, DynamicCapsNet, SparseCapsNet
+from capszoo.models import DynamicCapsNet, SparseCapsNet, UnmaskedCapsNet
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4}
 LATENT = {"latent_capsules": 5, "latent_dim": 6}
@@ -66,7 +66,7 @@ def test_rank_frequencies_count_boosted_ranks(model, images, outputs):
 
 
 def test_a_dense_network_has_ranks_too(images):
-    frequencies = visualize.rank_frequencies(built(DenseCapsNet(**SMALL, **LATENT)), images)
+    frequencies = visualize.rank_frequencies(built(UnmaskedCapsNet(**SMALL, **LATENT)), images)
     np.testing.assert_allclose([frequencies.sum(axis=0), frequencies.sum(axis=1)], 1)
 
 

@@ -61,7 +61,7 @@ def test_the_card_is_complete_and_rendered(name):
 
 
 LEARNED = [
-    f"{routing}_{data}" for data in ("mnist", "smallnorb") for routing in ("kernel", "lstm", "learned_em")
+    f"{routing}_{data}" for data in ("mnist", "smallnorb") for routing in ("kernel", "lstm", "consensus_em")
 ]
 
 
@@ -93,7 +93,7 @@ def test_the_table_of_linear_classifiers_in_the_readme_is_that_of_the_cards(name
     assert rows[number + 1] == f"| the paper's | {papers} |"
 
 
-@pytest.mark.parametrize("name", ["sparse_mnist_expanded_small", "dense_mnist_expanded_small"])
+@pytest.mark.parametrize("name", ["sparse_mnist_expanded_small", "unmasked_mnist_expanded_small"])
 def test_the_table_of_support_vector_machines_in_the_readme_is_that_of_the_cards(name):
     metrics = {metric.protocol: metric.value for metric in capszoo.get_preset(name).card.metrics}
     papers = recipes.read_recipe(name).card.protocols
@@ -114,7 +114,7 @@ def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
             metric.protocol: metric
             for metric in capszoo.get_preset(f"{name}_mnist_expanded_small").card.metrics
         }
-        for name in ("sparse", "dense")
+        for name in ("sparse", "unmasked")
     )
     for protocol in ("svm", "svm_affnist_synth", "svm_transfer_affnist_synth"):
         assert sparse[protocol].interval[1] < dense[protocol].interval[0], protocol

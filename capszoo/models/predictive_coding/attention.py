@@ -11,13 +11,14 @@ from capszoo.config import section
 from capszoo.layers import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.distributions import distributions
 from capszoo.losses import SummedOutput
+from capszoo.models.architecture import BoundsLikelihood, Reconstructs
 from capszoo.models.objective import Objective
 from capszoo.routing import AttentionRouting
 
 
 @section("model", "attention")
 @dataclasses.dataclass(frozen=True)
-class AttentionCapsNet:
+class AttentionCapsNet(Reconstructs, BoundsLikelihood):
     """A generative model of images as patches that each have one parent among a few objects, and a net that inverts it.
 
         images [B, H, W, C]
@@ -112,6 +113,19 @@ class AttentionCapsNet:
 
         training = keras.Model({"images": model.input}, {"surprise": -self.bound(model)})
         return Objective(training, {"surprise": SummedOutput()}, {}, arrange)
+
+    def log_importance_weights(self, model, clean, noisy, samples):
+        """See `BoundsLikelihood`. Any q gives a bound, also one that has seen the image without its noise."""
+        bound = EvidenceBound(model.get_layer("top_down"), name="importance")
+        encoder = keras.Model(model.input, model.get_layer("object_capsules").output)
+        parts = model.get_layer("parts")(noisy)
+        posterior = encoder(clean)
+        terms = [bound(*posterior, parts, noisy=False) for _ in range(samples)]
+        return ops.convert_to_numpy(ops.sum(ops.stack(terms), axis=-1))
+
+    def sample(self, model, count, seed=0):
+        """See `BoundsLikelihood`."""
+        return sample_images(model, count, seed)[0]
 
     def bound(self, model):
         """The tensor `[B, 2]` of `model`'s graph: the terms of the evidence lower bound, of one sample."""

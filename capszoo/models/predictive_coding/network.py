@@ -5,6 +5,7 @@ import typing
 
 from capszoo.config import section
 from capszoo.layers import DenseCapsules
+from capszoo.models.architecture import InfersIteratively
 from capszoo.models.dynamic import DynamicCapsNet
 from capszoo.models.predictive_coding.iterative_inference import IterativeInference
 from capszoo.routing import UniformRouting
@@ -12,7 +13,7 @@ from capszoo.routing import UniformRouting
 
 @section("model", "predictive_coding")
 @dataclasses.dataclass(frozen=True)
-class PredictiveCodingCapsNet(DynamicCapsNet):
+class PredictiveCodingCapsNet(DynamicCapsNet, InfersIteratively):
     """The network of Sabour et al. 2017 trained without routing, so that inference can do what routing would.
 
         images [B, H, W, C]

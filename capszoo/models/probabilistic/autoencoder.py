@@ -8,12 +8,13 @@ from keras import ops
 
 from capszoo.config import section
 from capszoo.layers import Decoder, GaussianCode
+from capszoo.models.architecture import Reconstructs
 from capszoo.models.bound import bound_objective
 
 
 @section("model", "vae")
 @dataclasses.dataclass(frozen=True)
-class VariationalAutoencoder:
+class VariationalAutoencoder(Reconstructs):
     """A variational autoencoder with one hidden layer on either side of its code.
 
         images [B, H, W, C]

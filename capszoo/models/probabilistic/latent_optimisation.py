@@ -1,4 +1,4 @@
-"""Inference without a network: the variables of each image are optimised by themselves.
+"""Latent optimisation: the latent variables of each image are optimised by themselves.
 
 Source: Smith et al. 2020, section 2.4.
 
@@ -20,8 +20,8 @@ FREE = ("part_poses", "part_logits", "poses", "logits")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FreeForm:
-    """What free-form inference has found.
+class OptimisedLatents:
+    """What latent optimisation has found.
 
     where:
       outputs: dict of arrays, named as the outputs of the model, with `part_logits` added.
@@ -60,8 +60,8 @@ class FreeCapsules(keras.layers.Layer):
         return {**super().get_config(), "shapes": self.shapes}
 
 
-def infer_freely(network, model, images, steps=300, learning_rate=0.02, progress=None):
-    """Optimises the variables of `images` with Adam, starting at the model's answer: a `FreeForm`.
+def optimise_latents(network, model, images, steps=300, learning_rate=0.02, progress=None):
+    """Optimises the variables of `images` with Adam, starting at the model's answer: a `OptimisedLatents`.
 
     where:
       network: the architecture, a `ProbabilisticCapsNet` with Delta posteriors.
@@ -70,13 +70,9 @@ def infer_freely(network, model, images, steps=300, learning_rate=0.02, progress
       progress: called with 1 after each step.
 
     Presences are drawn anew in each step, and whose part each part is is summed out anew.
-    Errors: `ValueError` for another posterior, and for images of another shape than the model's.
+    Errors: `ValueError` for images of another shape than the model's.
     Source: Smith et al. 2020, section 2.4: hundreds to thousands of steps.
     """
-    if getattr(network, "posterior", None) != "delta":
-        raise ValueError(
-            f"free-form inference needs a ProbabilisticCapsNet with Delta posteriors. Received: {network}"
-        )
     images = np.asarray(images, "float32")
     if images.shape[1:] != tuple(model.input_shape[1:]) or not len(images):
         raise ValueError(f"images must be [N, *{model.input_shape[1:]}]. Received shape: {images.shape}")
@@ -98,7 +94,7 @@ def infer_freely(network, model, images, steps=300, learning_rate=0.02, progress
         objective.compile(keras.optimizers.Adam(learning_rate), images)
         losses = _optimise(optimised, images, targets, steps, progress)
     final = keras.Model(pixels, outputs).predict_on_batch(images)
-    return FreeForm({name: np.asarray(array) for name, array in final.items()}, losses)
+    return OptimisedLatents({name: np.asarray(array) for name, array in final.items()}, losses)
 
 
 def _first_guess(model, images):

@@ -17,9 +17,11 @@ from capszoo.layers import (
     TemplateRenderer,
 )
 from capszoo.layers.generative import ScatteredCapsules
+from capszoo.models.architecture import OptimisesLatents, Reconstructs
 from capszoo.models.bound import bound_objective
 from capszoo.models.probabilistic.clusters import objects_from_clusters
-from capszoo.models.probabilistic.sleep_phase import dreams_objective
+from capszoo.models.probabilistic.latent_optimisation import optimise_latents
+from capszoo.models.probabilistic.sleep_phase import sleep_objective
 
 # Of the two rows of an affine map.
 POSE = (2, 3)
@@ -29,7 +31,7 @@ FIRST_LOG_DEVIATION = -4.0
 
 @section("model", "probabilistic")
 @dataclasses.dataclass(frozen=True)
-class ProbabilisticCapsNet:
+class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
     """A generative model of images as objects made of parts made of templates, and a network that infers them.
 
         images [B, H, W, C]
@@ -57,10 +59,10 @@ class ProbabilisticCapsNet:
         least_deviation: of the poses of parts in an object.
       temperature: of all relaxed presences.
       pixel_deviation: sigma of equation 7.
-      learns: "bound", everything, from the images; or "dreams", which the paper has not: the inference network alone,
+      learns: "bound", everything, from the images; or "sleep", which the paper has not: the inference network alone,
         from what the generative model draws of turned objects, once it has learnt the bound (`train.start_from`). See
         `capszoo.models.probabilistic.sleep_phase`.
-      dream_angle: how far dreams are turned at most, in degrees.
+      sleep_angle: how far capsules are turned at most, in degrees.
 
     Parameters for 28x28x1: 8,400 of the generative model, 666,711 of the inference network.
     Source: Smith et al. 2020, sections 2 and 4, appendix B; no code was published.
@@ -85,14 +87,18 @@ class ProbabilisticCapsNet:
     least_deviation: float = 0.1
     temperature: float = 1.0
     pixel_deviation: float = 0.2
-    learns: typing.Literal["bound", "dreams"] = "bound"
-    dream_angle: float = 180.0
+    learns: typing.Literal["bound", "sleep"] = "bound"
+    sleep_angle: float = 180.0
 
     paper: typing.ClassVar[str] = "Smith et al. 2020"
     routing: typing.ClassVar[str] = "variational"
     stages: typing.ClassVar[tuple[str, ...]] = ("conv4", "part_capsules", "object_capsules")
     # No layer knows how many classes there are.
     head: typing.ClassVar[tuple[str, ...]] = ()
+
+    def has(self, role) -> bool:
+        """See `Architecture.has`; latents are optimised as points, so only those of Delta posteriors can be."""
+        return super().has(role) and (self.posterior == "delta" or role is not OptimisesLatents)
 
     def __post_init__(self):
         for name in ("objects", "parts", "template_size", "channels", "points", "blocks", "encoding"):
@@ -101,10 +107,10 @@ class ProbabilisticCapsNet:
         for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
-        if not 0 <= self.dream_angle <= 180:
-            raise ValueError(f"dream_angle must be from 0 to 180. Received: {self.dream_angle}")
-        if self.learns == "dreams" and self.posterior != "delta":
-            raise ValueError(f"learns='dreams' needs posterior='delta'. Received: {self.posterior!r}")
+        if not 0 <= self.sleep_angle <= 180:
+            raise ValueError(f"sleep_angle must be from 0 to 180. Received: {self.sleep_angle}")
+        if self.learns == "sleep" and self.posterior != "delta":
+            raise ValueError(f"learns='sleep' needs posterior='delta'. Received: {self.posterior!r}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
         # What layers refuse, a recipe should not have to be built to hear.
@@ -213,12 +219,12 @@ class ProbabilisticCapsNet:
         )(hidden)
 
     def objective(self, model, labels_per_image=1):
-        """Minus the evidence lower bound, of one sample of each image; or `dreams_objective`. No label is looked at.
+        """Minus the evidence lower bound, of one sample of each image; or `sleep_objective`. No label is looked at.
 
         Where a run starts from parts that were learnt with other objects, objects begin as clusters of images.
         """
-        if self.learns == "dreams":
-            return dreams_objective(model, self.build(model.input_shape[1:]), self.dream_angle)
+        if self.learns == "sleep":
+            return sleep_objective(model, self.build(model.input_shape[1:]), self.sleep_angle)
 
         def begin(split, fresh):
             others = {weight.path for weight in model.weights} - set(fresh)
@@ -227,6 +233,10 @@ class ProbabilisticCapsNet:
 
         objective = bound_objective(model, self.divergence(model), self.pixel_deviation)
         return dataclasses.replace(objective, begin=begin)
+
+    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=None):
+        """See `OptimisesLatents` and `capszoo.models.probabilistic.latent_optimisation`."""
+        return optimise_latents(self, model, images, steps, learning_rate, progress)
 
     def divergence(self, model):
         """The tensor `[B, objects + parts]` of `model`'s graph: what each capsule of its sample costs."""

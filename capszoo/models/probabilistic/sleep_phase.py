@@ -1,4 +1,4 @@
-"""Dreams: pictures of turned capsules, which the generative model draws and the inference network has to understand.
+"""The sleep phase: the network infers turned capsules again from what the generative model draws of them.
 
 A network that has seen upright digits only infers others badly. But the generative model knows no upright: where an
 object is turned its parts are turned with it (equation 5 of Smith et al. 2020). So the capsules that a trained network
@@ -18,29 +18,29 @@ from capszoo.losses import SummedOutput
 from capszoo.models.objective import Objective
 
 # Deviations that what is inferred may have from what should be. Awake, an image is drawn again from its parts, which
-# takes exact ones; in a dream a part is worth what it says of the objects.
-AWAKE_DEVIATION, DREAM_DEVIATION = 0.2, 1.0
+# takes exact ones; asleep a part is worth what it says of the objects.
+AWAKE_DEVIATION, SLEEP_DEVIATION = 0.2, 1.0
 OBJECT_DEVIATION, LOGIT_DEVIATION = 0.3, 0.5
 
 
-def dreams_objective(model, dreamer, max_angle):
-    """`CapsuleMatchingLoss` of dreams, and of the images themselves, as an `Objective`. Labels are not looked at.
+def sleep_objective(model, generator, max_angle):
+    """`CapsuleMatchingLoss` of generated images and of the images themselves, as an `Objective`, without labels.
 
     where:
       model: the inference model of a `ProbabilisticCapsNet`, which learns; its generative layers do not.
-      dreamer: another one of the same architecture, which gets the weights that `model` begins with and keeps them. If
-        it learnt too, both would soon agree on one object for every image.
-      max_angle: dreams are turned by up to so many degrees either way.
+      generator: another one of the same architecture, which gets the weights that `model` begins with and keeps them.
+        If it learnt too, both would soon agree on one object for every image.
+      max_angle: capsules are turned by up to so many degrees either way.
 
     What should be inferred is the middle of q; what is inferred has passed through samples of the parts' presences, as
     in the training of the bound. A run begins with a `ConfigError` unless all weights have been learnt before.
     """
     images = keras.Input(model.input_shape[1:], name="images")
-    awake, dream, turned = Dreams(dreamer, max_angle, name="dreams")(images)
+    awake, generated, turned = SleepSamples(generator, max_angle, name="samples")(images)
     inference = middle_of(model, name="inference")
     outputs = {
-        "awake": CapsuleMatchingLoss(AWAKE_DEVIATION, name="awake_surprise")(awake, inference(images)),
-        "dreams": CapsuleMatchingLoss(DREAM_DEVIATION, name="dream_surprise")(turned, inference(dream)),
+        "awake": CapsuleMatchingLoss(AWAKE_DEVIATION, name="awake_matching")(awake, inference(images)),
+        "sleep": CapsuleMatchingLoss(SLEEP_DEVIATION, name="sleep_matching")(turned, inference(generated)),
     }
 
     def arrange(batch):
@@ -50,10 +50,10 @@ def dreams_objective(model, dreamer, max_angle):
     def begin(split, fresh):
         if fresh:
             raise ConfigError(
-                "dreams are learnt by a network that has learnt the bound: give its weights as train.start_from. "
+                "the sleep phase is for a network that has learnt the bound: give its weights as train.start_from. "
                 f"Random are {fresh[0]} and {len(fresh) - 1} other weights."
             )
-        dreamer.set_weights(model.get_weights())
+        generator.set_weights(model.get_weights())
 
     training = keras.Model({"images": images}, outputs)
     losses = {name: SummedOutput() for name in outputs}
@@ -70,26 +70,26 @@ def middle_of(model, name):
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class Dreams(keras.layers.Layer):
+class SleepSamples(keras.layers.Layer):
     """What a network infers of images, and pictures of it turned about their middle.
 
         A_j -> R A_j,  I + A_i -> R (I + A_i)
 
     where:
-      dreamer: an inference model of a `ProbabilisticCapsNet`. It never learns.
+      generator: an inference model of a `ProbabilisticCapsNet`. It never learns.
       A_j: parts `[B, N, 2, 3]`, affine maps; A_i: objects `[B, O, 2, 3]`, less the identity.
       R: of each image a rotation by its own angle, uniform in +-`max_angle` degrees; outside training none.
 
-    Returns `(awake, dream, turned)`: the `middle_of` q for `images[B, H, W, C]`, what is drawn of its parts when they
-    are turned `[B, H, W, C]`, and the middle with turned poses.
+    Returns `(awake, generated, turned)`: the `middle_of` q for `images[B, H, W, C]`, what is drawn of its parts when
+    they are turned `[B, H, W, C]`, and the middle with turned poses.
     """
 
-    def __init__(self, dreamer, max_angle=180.0, **kwargs):
+    def __init__(self, generator, max_angle=180.0, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        self.dreamer, self.max_angle = dreamer, max_angle
-        self.dreamer.trainable = False
-        self.middle = middle_of(dreamer, name="middle")
+        self.generator, self.max_angle = generator, max_angle
+        self.generator.trainable = False
+        self.middle = middle_of(generator, name="middle")
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, images, training=False):
@@ -99,8 +99,8 @@ class Dreams(keras.layers.Layer):
             turn = self._turns(ops.shape(images)[0])
             turned_parts = compose(turn, part_poses)
             turned_objects = compose(turn, object_poses + identity()) - identity()
-        dream = self.dreamer.get_layer("renderer")(turned_parts, ops.sigmoid(part_logits))
-        return awake, dream, [turned_parts, part_logits, turned_objects, object_logits]
+        generated = self.generator.get_layer("renderer")(turned_parts, ops.sigmoid(part_logits))
+        return awake, generated, [turned_parts, part_logits, turned_objects, object_logits]
 
     def _turns(self, count):
         """Rotations `[count, 1, 2, 3]`."""
@@ -117,13 +117,13 @@ class Dreams(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
-            "dreamer": keras.saving.serialize_keras_object(self.dreamer),
+            "generator": keras.saving.serialize_keras_object(self.generator),
             "max_angle": self.max_angle,
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(keras.saving.deserialize_keras_object(config.pop("dreamer")), **config)
+        return cls(keras.saving.deserialize_keras_object(config.pop("generator")), **config)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

@@ -1,4 +1,4 @@
-"""Dreams: turned capsules are drawn as a turned picture, and the inference network learns to recognise them."""
+"""The sleep phase: the inference network learns to infer turned capsules from drawings of them."""
 
 import keras
 import numpy as np
@@ -9,11 +9,11 @@ from tiny import PROBABILISTIC as TINY
 
 from capszoo.config import ConfigError
 from capszoo.models import ProbabilisticCapsNet
-from capszoo.models.probabilistic.sleep_phase import CapsuleMatchingLoss, Dreams
+from capszoo.models.probabilistic.sleep_phase import CapsuleMatchingLoss, SleepSamples
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo.recipes import parse_recipe
 
-NET = ProbabilisticCapsNet(**TINY, learns="dreams")
+NET = ProbabilisticCapsNet(**TINY, learns="sleep")
 IMAGES = np.random.default_rng(0).random((6, 12, 12, 1), dtype="float32")
 
 
@@ -31,7 +31,7 @@ def model():
 
 @pytest.mark.parametrize("max_angle", [30.0, 180.0])
 def test_all_capsules_of_an_image_are_turned_by_one_angle(model, max_angle):
-    awake, _, turned = Dreams(model, max_angle)(IMAGES, training=True)
+    awake, _, turned = SleepSamples(model, max_angle)(IMAGES, training=True)
     (parts, _, objects, _), (turned_parts, _, turned_objects, _) = (
         [np.asarray(variable, "float64") for variable in middle] for middle in (awake, turned)
     )
@@ -52,7 +52,7 @@ def test_all_capsules_of_an_image_are_turned_by_one_angle(model, max_angle):
 
 
 def test_presences_are_not_changed_by_turning(model):
-    awake, _, turned = Dreams(model)(IMAGES, training=True)
+    awake, _, turned = SleepSamples(model)(IMAGES, training=True)
     for place in (1, 3):
         np.testing.assert_array_equal(awake[place], turned[place])
 
@@ -60,25 +60,25 @@ def test_presences_are_not_changed_by_turning(model):
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_what_is_awake_is_the_networks_answer_without_noise(temperature):
     model = network(ProbabilisticCapsNet(**TINY, temperature=temperature))
-    (parts, _, objects, logits), _, _ = Dreams(model)(IMAGES, training=True)
+    (parts, _, objects, logits), _, _ = SleepSamples(model)(IMAGES, training=True)
     expected = model(IMAGES)
     for found, name in ((parts, "part_poses"), (objects, "poses"), (logits, "logits")):
         np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_outside_training_the_dream_is_the_reconstruction(temperature):
+def test_outside_training_the_generated_image_is_the_reconstruction(temperature):
     model = network(ProbabilisticCapsNet(**TINY, temperature=temperature))
-    _, dream, _ = Dreams(model)(IMAGES)
-    np.testing.assert_allclose(dream, model(IMAGES)["reconstruction"], atol=1e-6)
+    _, generated, _ = SleepSamples(model)(IMAGES)
+    np.testing.assert_allclose(generated, model(IMAGES)["reconstruction"], atol=1e-6)
 
 
 def test_turned_capsules_are_drawn_as_a_turned_picture(model, monkeypatch):
-    still = Dreams(model)(IMAGES)[1]
+    still = SleepSamples(model)(IMAGES)[1]
     monkeypatch.setattr(keras.random, "uniform", lambda shape, *_, **__: np.full(shape, np.pi / 2, "float32"))
-    dream = np.asarray(Dreams(model)(IMAGES, training=True)[1])
+    generated = np.asarray(SleepSamples(model)(IMAGES, training=True)[1])
     assert np.std(still) > 0.01
-    differences = [np.abs(dream - np.rot90(still, k, axes=(1, 2))).max() for k in (1, -1)]
+    differences = [np.abs(generated - np.rot90(still, k, axes=(1, 2))).max() for k in (1, -1)]
     assert min(differences) < 1e-4 < max(differences)
 
 
@@ -124,29 +124,29 @@ def test_what_was_inferred_awake_is_learnt_to_be_recognised_turned():
     objective.compile(keras.optimizers.Adam(3e-3), {"images": IMAGES})
     inputs, targets = objective.arrange({"images": IMAGES})
     losses = [objective.model.train_on_batch(inputs, targets, return_dict=True) for _ in range(80)]
-    dreams = [logs["dreams_loss"] for logs in losses]
-    assert np.mean(dreams[-10:]) < 0.8 * np.mean(dreams[:10])
-    # The dreamer is as it was, though the model has changed.
-    dreamer = objective.model.get_layer("dreams").dreamer
-    np.testing.assert_allclose(dreamer(IMAGES)["logits"], before["logits"], rtol=1e-5)
+    sleep = [logs["sleep_loss"] for logs in losses]
+    assert np.mean(sleep[-10:]) < 0.8 * np.mean(sleep[:10])
+    # The generator is as it was, though the model has changed.
+    generator = objective.model.get_layer("samples").generator
+    np.testing.assert_allclose(generator(IMAGES)["logits"], before["logits"], rtol=1e-5)
     assert np.abs(model(IMAGES)["logits"] - before["logits"]).max() > 1e-3
 
 
-def test_a_network_that_has_learnt_nothing_has_no_dreams(model):
+def test_a_network_that_has_learnt_nothing_has_no_sleep_phase(model):
     fresh = ["conv1/kernel", "conv1/bias"]
     with pytest.raises(ConfigError, match=r"train.start_from. Random are conv1/kernel and 1 other weights"):
         NET.objective(model).begin(None, fresh)
 
 
 def test_deviations_would_be_left_behind():
-    with pytest.raises(ValueError, match=r"learns='dreams' needs posterior='delta'. Received: 'gaussian'"):
-        ProbabilisticCapsNet(**TINY, learns="dreams", posterior="gaussian")
+    with pytest.raises(ValueError, match=r"learns='sleep' needs posterior='delta'. Received: 'gaussian'"):
+        ProbabilisticCapsNet(**TINY, learns="sleep", posterior="gaussian")
 
 
 @pytest.mark.parametrize("angle", [-1.0, 181.0])
 def test_angles_out_of_range_are_refused(angle):
-    with pytest.raises(ValueError, match=f"dream_angle must be from 0 to 180. Received: {angle}"):
-        ProbabilisticCapsNet(**TINY, dream_angle=angle)
+    with pytest.raises(ValueError, match=f"sleep_angle must be from 0 to 180. Received: {angle}"):
+        ProbabilisticCapsNet(**TINY, sleep_angle=angle)
 
 
 @pytest.mark.usefixtures("data")
@@ -154,7 +154,7 @@ def test_a_killed_run_goes_on_with_the_network_that_it_began_with(tmp_path):
     start = tmp_path / "start.safetensors"
     save_weights(NET.build((28, 28, 1)), start)
     mapping = {
-        "model": {"name": "probabilistic", **TINY, "learns": "dreams"},
+        "model": {"name": "probabilistic", **TINY, "learns": "sleep"},
         "data": {"name": "mnist", "validation": 50},
         "train": {"epochs": 2, "batch_size": 25, "checkpoint_steps": 4, "start_from": str(start)},
     }

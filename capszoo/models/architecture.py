@@ -1,0 +1,124 @@
+"""The contract between a paper's network and everything else.
+
+An architecture is a frozen dataclass of hyperparameters, registered with `capszoo.config.section("model", name)`. What
+only some architectures can do is a role. Protocols, drawings, benchmarks and exports ask for the role and never for an
+attribute or for a layer by its name:
+
+    recipe.model.has(Reconstructs)
+    require(recipe.model, InfersIteratively, "iterative inference")
+"""
+
+import abc
+import typing
+
+from capszoo.config import ConfigError, sections
+
+
+class Architecture(abc.ABC):
+    """A network of a paper, as its hyperparameters.
+
+    where:
+      paper: who it is from, e.g. "Sabour et al. 2017".
+      routing: what routes, e.g. "dynamic"; "none" where nothing does.
+      stages: names of the layers that say most, in the order of the data; what `features` of a bundle answers with.
+      head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
+        many classes there are.
+    """
+
+    paper: typing.ClassVar[str]
+    routing: str
+    stages: tuple[str, ...]
+    head: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def build(self, image_shape, num_classes, labels_per_image=1):
+        """The untrained inference model, a functional `keras.Model`: `images` -> dict of outputs.
+
+        Errors: `ValueError` for images that are too small.
+        """
+
+    @abc.abstractmethod
+    def objective(self, model, labels_per_image=1):
+        """What `model` is trained on, a `capszoo.models.Objective`.
+
+        Errors: `ValueError` for more labels per image than the loss takes.
+        """
+
+    def has(self, role) -> bool:
+        """Whether this architecture, with these hyperparameters, plays a role."""
+        return isinstance(self, role)
+
+
+class Classifies(Architecture):
+    """Its output `scores [B, classes]` is of classes, in [0, 1]; the highest is the network's answer."""
+
+    promise = "classifies"
+
+
+class Reconstructs(Architecture):
+    """Its output `reconstruction` is an image, in [0, 1], that is made from what capsules say."""
+
+    promise = "reconstructs"
+
+
+class BoundsLikelihood(Architecture):
+    """It generates images with noise, and bounds how likely an image is from below.
+
+    where:
+      noise: standard deviation of the noise that belongs to the data, > 0.
+    """
+
+    promise = "bounds the likelihood of images"
+    noise: float
+
+    @abc.abstractmethod
+    def log_importance_weights(self, model, clean, noisy, samples):
+        """ln p(noisy | v) + ln p(v) - ln q(v) of samples v of q(v | clean): `[samples, B]`, in nats.
+
+        where:
+          model: an inference model of this architecture.
+          clean, noisy: `[B, H, W, C]`.
+        """
+
+    @abc.abstractmethod
+    def sample(self, model, count, seed=0):
+        """Images `[count, H, W, C]` in [0, 1] that the model generates, without noise."""
+
+
+class InfersIteratively(Architecture):
+    """Its activities can be inferred by descending an energy, with or without a label."""
+
+    promise = "infers its activities iteratively"
+
+    @abc.abstractmethod
+    def inference(self, model, **options):
+        """A `capszoo.models.IterativeInference` over the stages of `model`; `options` are its own."""
+
+
+class OptimisesLatents(Architecture):
+    """The latent variables of an image can be optimised by themselves, starting at what the network infers."""
+
+    promise = "optimises latent variables"
+
+    @abc.abstractmethod
+    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=None):
+        """Outputs for the optimised latents of `images[N, H, W, C]`, and the losses of each step.
+
+        where:
+          model: an inference model of this architecture. Its weights stay as they are.
+          progress: called with 1 after each step.
+        """
+
+
+def require(architecture, role, what: str):
+    """Errors: `ConfigError`, naming the architectures that play it, unless `architecture` plays `role`.
+
+    where:
+      what: what needs the role, as the subject of a sentence.
+    """
+    if not architecture.has(role):
+        known = sorted(name for name, cls in sections("model").items() if issubclass(cls, role))
+        raise ConfigError(
+            f"{what} needs an architecture that {role.promise}, such as {', '.join(known)}. "
+            f"Received: {architecture}"
+        )
