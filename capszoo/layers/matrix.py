@@ -112,7 +112,7 @@ class _RoutedCapsules(_PosedCapsules):
 
     def _fused(self, capsules, num_iterations):
         poses, activations = capsules
-        route = self.routing.cpu(self._connections(), num_iterations or self.routing.num_iterations)
+        route = self.routing.fused(self._connections(), num_iterations or self.routing.num_iterations)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(
