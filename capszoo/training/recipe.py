@@ -35,6 +35,7 @@ class Recipe:
       name: the preset, `architecture_dataset[_variant]`.
       model: the architecture's dataclass, e.g. `DynamicCapsNet`; `build` makes the network.
       data: the data set's dataclass, e.g. `Mnist`; `open(split)` gives the images.
+      dataset: the name of the data set that the recipe is written for; an override may put another one into `data`.
       train: how it is trained.
       card: what the card says that cannot be measured.
       search: which of its values `capszoo tune` looks for, a `capszoo.search.space.SearchConfig`; None where the recipe
@@ -44,6 +45,7 @@ class Recipe:
     name: str
     model: object
     data: object
+    dataset: str
     train: TrainConfig
     card: CardConfig = CardConfig()
     search: object | None = None
@@ -75,10 +77,12 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
     for key in mapping:
         if key not in known:
             raise config.ConfigError(f"{key}: unknown section{config.nearest(key, known)}")
+    data = config.parse_section("data", mapping.get("data"))
     return Recipe(
         name,
         config.parse_section("model", mapping.get("model")),
-        config.parse_section("data", mapping.get("data")),
+        data,
+        data.section_name,
         config.parse(TrainConfig, mapping.get("train", {}), "train"),
         config.parse(CardConfig, mapping.get("card", {}), "card"),
     )

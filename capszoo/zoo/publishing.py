@@ -112,7 +112,7 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         reference=recipe.card.reference,
         deviations=recipe.card.deviations,
         parameters=model.count_params(),
-        dataset=recipe.name_of_dataset,
+        dataset=recipe.dataset,
         trained_on=recipe.data.section_name,
         training_split=f"{recipe.train.images or len(train):,} images of the training set",
         training_fingerprint=train.fingerprint(),

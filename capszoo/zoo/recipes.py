@@ -53,9 +53,10 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
                 f"unknown preset {name_or_path!r}{config.nearest(name_or_path, names())}"
             )
         path = folder() / f"{name_or_path}.yaml"
-    mapping = config.apply_overrides(config.read_yaml(path), overrides)
+    written = config.read_yaml(path)
     try:
-        return parse_recipe(path.stem, mapping)
+        recipe = parse_recipe(path.stem, config.apply_overrides(written, overrides))
+        return dataclasses.replace(recipe, dataset=written.get("data", {}).get("name", recipe.dataset))
     except config.ConfigError as error:
         raise config.ConfigError(f"{path.name}: {error}") from error
 

@@ -52,11 +52,12 @@ except Killed:
 train("broken")
 
 import keras
-from capszoo.zoo.recipes import read_recipe
+from capszoo.training.folder import load_best
 from capszoo.training.weight_files import write_arrays
+from capszoo.zoo.recipes import read_recipe
 recipe = read_recipe("tiny.yaml")
 images = recipe.data.open("validation").batch(range(20), None)["images"]
-model, _ = training.load_best(recipe, "whole")
+model, _ = load_best(recipe, "whole")
 outputs = {key: keras.ops.convert_to_numpy(value) for key, value in model.predict_on_batch(images).items()}
 write_arrays("outputs.safetensors", {"images": images, **outputs})
 loaded = sorted(name for name, module in sys.modules.items() if name.startswith("tensorflow") and module)
