@@ -1,6 +1,7 @@
 """What a preset is made by: a model, data, and how the one is trained on the other."""
 
 import dataclasses
+import numbers
 
 from capszoo import config
 from capszoo.training.config import TrainConfig
@@ -51,10 +52,26 @@ class Recipe:
     search: object | None = None
 
     def build(self, num_classes=None):
-        """The untrained inference model; `num_classes` replaces the data set's own number of classes."""
-        return self.model.build(
-            self.data.image_shape, num_classes or self.data.num_classes, self.data.labels_per_image
-        )
+        """The untrained inference model; `num_classes` replaces the data set's own number of classes.
+
+        Errors: `ConfigError` for a `num_classes` that is not an integer of at least 2, and for any where the
+        architecture does not classify.
+        """
+        from capszoo.models.architecture import Classifies, require
+
+        if num_classes is None:
+            num_classes = self.data.num_classes
+        else:
+            require(self.model, Classifies, "num_classes")
+            if (
+                not isinstance(num_classes, numbers.Integral)
+                or isinstance(num_classes, bool)
+                or num_classes < 2
+            ):
+                raise config.ConfigError(
+                    f"num_classes must be an integer of at least 2. Received: {num_classes!r}"
+                )
+        return self.model.build(self.data.image_shape, int(num_classes), self.data.labels_per_image)
 
     def objective(self, model):
         """What `model` is trained on, see `capszoo.models.Objective`."""

@@ -18,10 +18,10 @@ def create(name: str, *, num_classes: int | None = None, overrides=()):
     """The untrained model of a preset, a `keras.Model` with `.preset` and `.preprocess`.
 
     where:
-      num_classes: another number of classes than the data set's.
+      num_classes: another number of classes than the data set's, at least 2, where the architecture classifies.
       overrides: `section.key=value` texts laid over the recipe.
 
-    Errors: `ConfigError` for an unknown preset or override.
+    Errors: `ConfigError` for an unknown preset or override and for another `num_classes`.
     """
     recipe = recipes.read_recipe(name, overrides)
     # Without the card: it speaks of the published weights, which this model does not have.
@@ -33,17 +33,17 @@ def load(name: str, *, num_classes: int | None = None, weights: str | Path | Non
 
     where:
       name: a preset, see `list_models(pretrained=True)`.
-      num_classes: another number of classes. The class capsules, and what is sized by them, are then new and
-        untrained; everything below keeps its weights.
+      num_classes: another number of classes, at least 2, where the architecture classifies. The class capsules, and
+        what is sized by them, are then new and untrained; everything below keeps its weights.
       weights: a safetensors file to load instead of the published one.
 
     Weights are looked for in `CAPSZOO_HOME`, in the package, in `export/` of a checkout, then at
     `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the
     stored outputs for the stored input.
     Warns if the weights were trained on other data than the preset's name says.
-    Errors: `ConfigError` for an unknown preset; `WeightsNotFound` saying where was looked; `IntegrityError` for a
-    file that is not the published one or a model that does not behave like it; `WeightsError` for weights that do not
-    fit, naming every variable.
+    Errors: `ConfigError` for an unknown preset and for another `num_classes`; `WeightsNotFound` saying where was
+    looked; `IntegrityError` for a file that is not the published one or a model that does not behave like it;
+    `WeightsError` for weights that do not fit, naming every variable.
     """
     from capszoo.training.weight_files import load_weights
 

@@ -151,6 +151,13 @@ def test_a_new_number_of_classes_makes_a_new_head_and_keeps_the_rest(zoo):
         np.testing.assert_array_equal(np.asarray(variable), arrays[name].astype("float32"))
 
 
+@pytest.mark.parametrize("make", [capszoo.load, capszoo.create])
+@pytest.mark.parametrize("num_classes", [0, 1, -3, True, 2.5, 3.0, "7"], ids=repr)
+def test_what_is_no_number_of_classes_is_refused(zoo, make, num_classes):
+    with pytest.raises(ConfigError, match="num_classes must be an integer of at least 2"):
+        make("tiny_mnist", num_classes=num_classes)
+
+
 def test_weights_of_another_shape_name_every_misfit(zoo, tmp_path):
     arrays, metadata = read_arrays(zoo / "weights.safetensors")
     arrays["conv1/bias"] = arrays["conv1/bias"][:-1]

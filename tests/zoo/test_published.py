@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import capszoo
+from capszoo.config import ConfigError
 from capszoo.data import samples
 from capszoo.data.sources import DataNotFound
 from capszoo.exporting import verify
+from capszoo.models.architecture import Classifies
 from capszoo.protocols import evaluate
 from capszoo.zoo import locating, recipes
 from capszoo.zoo.card import read_card
@@ -38,6 +40,13 @@ def test_presets_are_listed_under_the_routing_that_their_model_has(name):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_weights_load_and_have_the_cards_parameters(name):
     assert _load(name).count_params() == capszoo.get_preset(name).card.parameters
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLISHED if not recipes.read_recipe(n).model.has(Classifies)])
+@pytest.mark.parametrize("num_classes", [5, 10])
+def test_a_network_that_knows_no_classes_takes_no_number_of_them(name, num_classes):
+    with pytest.raises(ConfigError, match="num_classes needs an architecture that classifies"):
+        capszoo.load(name, num_classes=num_classes)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -121,10 +130,11 @@ def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
     assert sparse["svm_affnist_synth"].value < 0.6 * dense["svm_affnist_synth"].value
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name.endswith("_mnist")])
+@pytest.mark.parametrize(
+    "name",
+    [n for n in PUBLISHED if n.endswith("_mnist") and recipes.read_recipe(n).model.has(Classifies)],
+)
 def test_drawn_digits_are_read(name):
-    if not recipes.read_recipe(name).model.head:
-        pytest.skip("knows no classes")
     images, labels = samples.digits()
     scores = np.asarray(_load(name).predict_on_batch(images)["scores"])
     assert (scores.argmax(-1) == labels).mean() >= 0.9
