@@ -8,6 +8,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.models.architecture import Classifies
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, set_accuracy
 
 
@@ -67,7 +68,7 @@ class ConvNet(Classifies):
             "scores": keras.layers.Softmax(dtype="float32", name="scores")(logits),
             "poses": keras.layers.Reshape((num_classes, 1), dtype="float32", name="poses")(logits),
         }
-        return keras.Model(images, outputs, name="cnn")
+        return ImageModel(images, outputs, name="cnn")
 
     def objective(self, model, labels_per_image=1):
         """Cross-entropy of the softmax. Errors: `ValueError` for several labels per image."""
@@ -82,4 +83,4 @@ class ConvNet(Classifies):
 
         inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
         losses = {"scores": keras.losses.CategoricalCrossentropy()}
-        return Objective(keras.Model(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)
+        return Objective(ImageModel(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

@@ -1,9 +1,9 @@
 """The evidence lower bound as what a generative model is trained on."""
 
-import keras
 import numpy as np
 
 from capszoo.losses import GaussianNegativeLogLikelihood, SummedOutput
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 
 
@@ -23,4 +23,4 @@ def bound_objective(model, divergence, pixel_deviation):
 
     outputs = {"reconstruction": model.output["reconstruction"], "divergence": divergence}
     losses = {"reconstruction": GaussianNegativeLogLikelihood(pixel_deviation), "divergence": SummedOutput()}
-    return Objective(keras.Model({"images": model.input}, outputs), losses, {}, arrange)
+    return Objective(ImageModel({"images": model.input}, outputs), losses, {}, arrange)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
-from capszoo.models.network import CapsuleNetwork
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, set_accuracy
 
 
@@ -35,5 +35,5 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         return {"images": batch["images"]}, {"scores": targets}
 
     inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
-    trained = CapsuleNetwork(inputs, outputs)
+    trained = ImageModel(inputs, outputs)
     return Objective(trained, {"scores": losses[loss]()}, {"scores": [set_accuracy]}, arrange)

@@ -10,7 +10,7 @@ from capszoo.config import section
 from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
 from capszoo.losses import MarginLoss, ReconstructionLoss
 from capszoo.models.architecture import Classifies, Reconstructs
-from capszoo.models.network import CapsuleNetwork
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing import DynamicRouting, UniformRouting
 
@@ -99,7 +99,7 @@ class DynamicCapsNet(Classifies, Reconstructs):
                 outputs["reconstruction"] = keras.layers.Reshape(
                     image_shape, name="reconstruction", dtype="float32"
                 )(outputs["reconstruction"])
-        return CapsuleNetwork(images, outputs, name=self.section_name)
+        return ImageModel(images, outputs, name=self.section_name)
 
     def _class_capsules(self, primary, num_classes):
         """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""
@@ -135,4 +135,4 @@ class DynamicCapsNet(Classifies, Reconstructs):
                 )
             return inputs, targets
 
-        return Objective(CapsuleNetwork(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)
+        return Objective(ImageModel(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

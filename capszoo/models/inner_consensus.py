@@ -13,7 +13,7 @@ from capszoo.layers.inner_consensus import (
 )
 from capszoo.models.architecture import Classifies
 from capszoo.models.classification import classification
-from capszoo.models.network import CapsuleNetwork
+from capszoo.models.network import ImageModel
 from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
@@ -79,7 +79,7 @@ class _ConsensusNet(Classifies):
         poses, scores = NormalisedClassCapsules(num_classes, self._routing(2), name="class_capsules")(
             capsules
         )
-        return CapsuleNetwork(images, {"scores": scores, "poses": poses}, name=self.section_name)
+        return ImageModel(images, {"scores": scores, "poses": poses}, name=self.section_name)
 
     def _routing(self, number):
         """The routing into conv_capsules1 (0), conv_capsules2 (1) or class_capsules (2)."""

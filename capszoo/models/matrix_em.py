@@ -10,7 +10,7 @@ from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.models.architecture import Classifies
 from capszoo.models.classification import classification
-from capszoo.models.network import CapsuleNetwork
+from capszoo.models.network import ImageModel
 from capszoo.routing.em import EMRouting
 
 # (kernel_size, strides) from the image upwards: conv1, primary_capsules, conv_capsules1, conv_capsules2.
@@ -110,7 +110,7 @@ class MatrixCapsNet(Classifies):
             pose=self.pose,
             name="class_capsules",
         )(capsules)
-        return CapsuleNetwork(images, {"scores": scores, "poses": poses}, name="matrix_em")
+        return ImageModel(images, {"scores": scores, "poses": poses}, name="matrix_em")
 
     def _routing(self, beta_u, beta_a):
         return EMRouting(

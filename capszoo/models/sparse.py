@@ -9,7 +9,7 @@ from capszoo.config import section
 from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
 from capszoo.losses import ReconstructionLoss
 from capszoo.models.architecture import Reconstructs
-from capszoo.models.network import CapsuleNetwork
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import DynamicRouting
 
@@ -118,7 +118,7 @@ class SparseCapsNet(Reconstructs):
             "presence": presence,
             "reconstruction": reconstruction,
         }
-        return CapsuleNetwork(images, outputs, name=self.section_name)
+        return ImageModel(images, outputs, name=self.section_name)
 
     def objective(self, model, labels_per_image=1):
         """Squared error of the reconstruction, summed over pixels. Labels are not looked at."""
@@ -128,7 +128,7 @@ class SparseCapsNet(Reconstructs):
 
         inputs, outputs = {"images": model.input}, {"reconstruction": model.output["reconstruction"]}
         losses = {"reconstruction": ReconstructionLoss(weight=1.0)}
-        return Objective(CapsuleNetwork(inputs, outputs), losses, {}, arrange)
+        return Objective(ImageModel(inputs, outputs), losses, {}, arrange)
 
 
 @section("model", "unmasked")

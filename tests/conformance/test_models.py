@@ -94,6 +94,15 @@ def test_an_image_means_the_same_alone_and_in_any_company(model, batch):
         )
 
 
+def test_what_is_predicted_of_an_image_with_a_broken_pixel_is_nan(model, batch):
+    images = batch["images"]
+    images[0, 3, 3, 0], images[1, 3, 3, 0] = np.nan, np.inf
+    outputs = model.predict_on_batch(images)
+    for name, array in outputs.items():
+        assert np.isnan(array[:2]).all(), name
+        assert np.isfinite(array[2:]).all(), name
+
+
 def test_labels_do_not_appear_in_the_inference_model(model):
     assert [tensor.name for tensor in model.inputs] == ["images"]
 

@@ -12,6 +12,7 @@ from capszoo.layers import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.distributions import distributions
 from capszoo.losses import SummedOutput
 from capszoo.models.architecture import BoundsLikelihood, Reconstructs
+from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import AttentionRouting
 
@@ -103,7 +104,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood):
             "coefficients": parse,
             "reconstruction": ops.clip(patches.assemble(blend), 0.0, 1.0),
         }
-        return keras.Model(images, outputs, name=self.section_name)
+        return ImageModel(images, outputs, name=self.section_name)
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image, in nats. Labels are not looked at."""
@@ -111,7 +112,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood):
         def arrange(batch):
             return {"images": batch["images"]}, {"surprise": np.zeros((len(batch["images"]), 2), "float32")}
 
-        training = keras.Model({"images": model.input}, {"surprise": -self.bound(model)})
+        training = ImageModel({"images": model.input}, {"surprise": -self.bound(model)})
         return Objective(training, {"surprise": SummedOutput()}, {}, arrange)
 
     def log_importance_weights(self, model, clean, noisy, samples):

@@ -10,6 +10,7 @@ from capszoo.config import section
 from capszoo.layers import Decoder, GaussianCode
 from capszoo.models.architecture import Reconstructs
 from capszoo.models.bound import bound_objective
+from capszoo.models.network import ImageModel
 
 
 @section("model", "vae")
@@ -69,7 +70,7 @@ class VariationalAutoencoder(Reconstructs):
                 decoded
             ),
         }
-        return keras.Model(images, outputs, name=self.section_name)
+        return ImageModel(images, outputs, name=self.section_name)
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image. Labels are not looked at."""

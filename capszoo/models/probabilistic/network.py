@@ -19,6 +19,7 @@ from capszoo.layers import (
 from capszoo.layers.generative import ScatteredCapsules
 from capszoo.models.architecture import OptimisesLatents, Reconstructs
 from capszoo.models.bound import bound_objective
+from capszoo.models.network import ImageModel
 from capszoo.models.probabilistic.clusters import objects_from_clusters
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.models.probabilistic.sleep_phase import sleep_objective
@@ -148,7 +149,7 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
             "coefficients": coefficients,
             "reconstruction": renderer(parts[0], parts[1]),
         }
-        return keras.Model(images, outputs, name=self.section_name)
+        return ImageModel(images, outputs, name=self.section_name)
 
     def _features(self, images):
         features = images

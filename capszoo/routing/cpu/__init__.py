@@ -3,7 +3,7 @@
 A fused routing is a call from the graph to this process, for all iterations or for each of them: it belongs to
 training and prediction here, never to an exported model, and XLA cannot compile it. It is therefore used
   - where layers run eagerly,
-  - in `fit`, `evaluate`, `predict` and their kin of a `capszoo.models.network.CapsuleNetwork` without XLA,
+  - in `fit`, `evaluate`, `predict` and their kin of a `capszoo.models.network.ImageModel` without XLA,
   - inside `host_calls(True)`,
 and of these only on the TensorFlow backend, with Numba installed, without a GPU and without a distribution strategy.
 Everywhere else the graph form computes the same; and it alone has gradients of gradients.
