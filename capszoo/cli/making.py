@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Overrides, RecipeName, app
+from capszoo.cli.app import Name, Overrides, RecipeName, app
 
 
 @app.command()
@@ -69,3 +69,13 @@ def publish(
     parsed = read_recipe(recipe, overrides or ())
     card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo, search)
     typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")
+
+
+@app.command("measure-again")
+def measure_again(name: Name):
+    """Measure a published preset's protocols with the present code, and write the numbers into its card."""
+    from capszoo.zoo.presets import get_preset
+    from capszoo.zoo.publishing import measure_again as again
+
+    card = again(get_preset(name), typer.echo)
+    typer.echo(f"{card.name}: measured at revision {card.revision}")

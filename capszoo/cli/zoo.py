@@ -26,9 +26,9 @@ def list_command(
 ):
     """List presets, with filters on what they are."""
     filters = {key: value for key, value in locals().items() if key not in ("pattern", "as_json")}
-    from capszoo.zoo import presets
+    import capszoo as zoo
 
-    found = [presets.get_preset(name) for name in presets.list_models(pattern, **filters)]
+    found = [zoo.get_preset(name) for name in zoo.list_models(pattern, **filters)]
     if as_json:
         rows = {p.name: dataclasses.asdict(p.card) if p.card else None for p in found}
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -45,9 +45,9 @@ def describe(name: Name):
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from capszoo.zoo import presets
+    import capszoo as zoo
 
-    text = presets.describe(name)
+    text = zoo.describe(name)
     # Tables of a terminal's width are for people; a pipe gets the Markdown itself.
     Console().print(Markdown(text)) if sys.stdout.isatty() else typer.echo(text)
 

@@ -6,6 +6,9 @@ import platform
 import subprocess
 from pathlib import Path
 
+# What measuring itself writes in a checkout: numbers do not depend on it, since cards hold the hash of their weights.
+WRITTEN = ("capszoo/weights", "export")
+
 
 def stamp() -> dict[str, str]:
     """What every measurement says of its own making: `date`, `revision` and `backend`."""
@@ -18,14 +21,15 @@ def today() -> str:
 
 
 def revision() -> str:
-    """The version of capszoo, and in a checkout the commit, with a plus where files differ from it."""
+    """The version of capszoo, and in a checkout the commit, with a plus where code differs from it."""
     version = importlib.metadata.version("capszoo")
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return version
     try:
         commit = _git(checkout, "rev-parse", "--short=10", "HEAD")
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+        others = [f":(exclude){folder}" for folder in WRITTEN]
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", *others)
     except (OSError, subprocess.CalledProcessError):
         return version
     return f"{version} {commit}{'+' if changed else ''}"

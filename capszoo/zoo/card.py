@@ -83,6 +83,16 @@ class Card:
     format: int = FORMAT
     search: SearchRecord | None = None
 
+    def described(self) -> dict:
+        """What the card section of a recipe says, see `capszoo.training.recipe.CardConfig`."""
+        return {
+            "title": self.title,
+            "routing": self.routing,
+            "reference": self.reference,
+            "deviations": list(self.deviations),
+            "protocols": {metric.protocol: metric.paper for metric in self.metrics},
+        }
+
     def to_json(self) -> str:
         """The card as the text of `card.json`."""
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"

@@ -5,7 +5,7 @@ import re
 
 from capszoo.config import ConfigError, nearest
 from capszoo.zoo import recipes
-from capszoo.zoo.presets import get_preset
+from capszoo.zoo.presets import get_preset, names
 
 
 def list_models(
@@ -32,7 +32,7 @@ def list_models(
     trained_on, licence, max_parameters and exports are facts of weights: presets without weights do not match them.
     Errors: `ConfigError` for a value that no preset has, naming the nearest one that some preset has.
     """
-    presets = [get_preset(name) for name in recipes.names()]
+    presets = [get_preset(name) for name in names()]
     facts = {
         "architecture": (architecture, lambda p: {p.architecture}),
         "routing": (routing, lambda p: {p.routing}),

@@ -1,6 +1,7 @@
 """Presets: the registry of named models, and what list, describe, create and load read from it.
 
-A preset is a recipe in `zoo_configs/`; where there are weights it also has a folder with
+A preset is a recipe in `zoo_configs/`, or weights that were published from a recipe elsewhere. Where there are weights
+it has a folder with
   card.json             everything known of the weights,
   weights.safetensors   the weights,
   check.safetensors     a fixed input and the outputs it must give.
@@ -47,8 +48,16 @@ class Preset:
 def get_preset(name: str) -> Preset:
     """The preset of that name. Errors: `ConfigError` naming the nearest one."""
     name = recipes.current_name(name)
-    if name not in recipes.names():
-        raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, recipes.names())}")
-    mapping = config.read_yaml(recipes.folder() / f"{name}.yaml")
-    card = locating.weights_folder() / name / locating.CARD
-    return Preset(name, mapping, read_card(card) if card.is_file() else None)
+    if name not in names():
+        raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
+    path = locating.weights_folder() / name / locating.CARD
+    card = read_card(path) if path.is_file() else None
+    if name in recipes.names():
+        return Preset(name, config.read_yaml(recipes.folder() / f"{name}.yaml"), card)
+    return Preset(name, {**card.recipe, "card": card.described()}, card)
+
+
+def names() -> list[str]:
+    """The names of all presets: of the recipes in `zoo_configs/`, and of the weights in the package."""
+    published = (path.parent.name for path in locating.weights_folder().glob(f"*/{locating.CARD}"))
+    return sorted({*recipes.names(), *published})

@@ -21,6 +21,7 @@ from capszoo.training.weight_files import load_weights, save_weights, write_arra
 from capszoo.zoo import locating
 from capszoo.zoo.card import Card, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
+from capszoo.zoo.loading import load
 from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
 
 LICENCE = "Apache-2.0"
@@ -38,7 +39,8 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
 
     An earlier folder of the preset is replaced, in one rename, once everything is measured.
     A protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
-    Errors: `ConfigError` for a run of another recipe; `DataNotFound` where the data of all protocols are missing, or of
+    Errors: `ConfigError` for a run of another recipe, and in the package's own folder for code that is not committed,
+    since nobody could measure the same again; `DataNotFound` where the data of all protocols are missing, or of
     one that was measured before; `WeightsError` for a run without usable weights.
     """
     changed = changes(run, recipe)
@@ -46,6 +48,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
     report = reporter or (lambda text: None)
     target = Path(target or locating.weights_folder())
+    _require_committed(target)
     target.mkdir(parents=True, exist_ok=True)
     folder = target / f".{recipe.name}.{os.getpid()}"
     folder.mkdir()
@@ -63,6 +66,39 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return card
+
+
+def measure_again(preset, reporter=None) -> Card:
+    """Measures the protocols of a published preset with the present code; the card gets the numbers and the revision.
+
+    where:
+      preset: a `capszoo.zoo.presets.Preset` with weights in the package. They stay as they are.
+      reporter: `reporter(text)` for progress.
+
+    Errors: `ConfigError` for a preset without weights and for code that is not committed; `DataNotFound` where data are
+    missing of a protocol that was measured before; `IntegrityError` and `WeightsError` as `capszoo.load`.
+    """
+    if preset.card is None:
+        raise ConfigError(f"{preset.name} has no weights to measure.")
+    _require_committed(locating.weights_folder())
+    report = reporter or (lambda text: None)
+    before = {metric.protocol for metric in preset.card.metrics}
+    metrics = _measure(load(preset.name), preset.recipe, before, report)
+    card = dataclasses.replace(
+        preset.card, metrics=tuple(metrics), date=provenance.today(), revision=provenance.revision()
+    )
+    write_card(card, locating.weights_folder() / preset.name)
+    return card
+
+
+def _require_committed(target):
+    """Errors: `ConfigError` where the package's own weights would get a card that names no commit."""
+    revision = provenance.revision()
+    if revision.endswith("+") and target.resolve() == locating.weights_folder().resolve():
+        raise ConfigError(
+            f"cards in {target} name the commit that they were measured at. Received: {revision}, a working tree with "
+            "changes. Commit them first, or publish to another folder with --out."
+        )
 
 
 def _measured(folder):

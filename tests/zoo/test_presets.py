@@ -1,5 +1,6 @@
 """A preset is a recipe, weights that are exactly what was published, and a card that says what was measured."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -7,16 +8,17 @@ import sys
 
 import numpy as np
 import pytest
+from tiny import RECIPE
 
 import capszoo
 from capszoo.cli import tables
 from capszoo.config import ConfigError
-from capszoo.protocols import evaluate
+from capszoo.protocols import evaluate, provenance
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import locating, presets, recipes
 from capszoo.zoo.card import read_card
 from capszoo.zoo.integrity import IntegrityError
-from capszoo.zoo.publishing import publish
+from capszoo.zoo.publishing import measure_again, publish
 
 
 def test_load_gives_the_published_model(zoo):
@@ -231,6 +233,59 @@ def test_a_card_with_an_unknown_key_is_refused(zoo):
     (zoo / "card.json").write_text(json.dumps(card | {"metrcs": []}))
     with pytest.raises(ConfigError, match="did you mean 'metrics'"):
         capszoo.describe("tiny_mnist")
+
+
+def test_a_recipe_from_anywhere_becomes_a_preset_like_any_other(zoo, published, tmp_path):
+    (tmp_path / "mine_mnist.yaml").write_text(RECIPE, encoding="utf-8")
+    recipe = recipes.read_recipe(tmp_path / "mine_mnist.yaml")
+    card = publish(recipe, published / "run", zoo.parent)
+    assert "mine_mnist" in capszoo.list_models(routing="dynamic", dataset="mnist", pretrained=True)
+    assert capszoo.describe("mine_mnist") == card.to_markdown()
+    model = capszoo.load("mine_mnist")
+    again = dataclasses.replace(model.preset.recipe, dataset=recipe.dataset)
+    assert again == recipe
+    (metric,) = card.metrics
+    assert evaluate(model, again, metric.protocol).value == metric.value
+
+
+# What cards say of the code
+
+
+def test_numbers_in_the_package_name_a_commit_at_which_they_can_be_measured_again(
+    zoo, published, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(provenance, "revision", lambda: "0.1.0 0123456789+")
+    monkeypatch.setattr("capszoo.zoo.publishing.evaluate", _raise)  # nothing is measured before
+    before = (zoo / "card.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"0123456789\+, a working tree with changes"):
+        publish(recipes.read_recipe("tiny_mnist"), published / "run")
+    with pytest.raises(ConfigError, match="a working tree with changes"):
+        measure_again(capszoo.get_preset("tiny_mnist"))
+    assert (zoo / "card.json").read_bytes() == before
+    with pytest.raises(RuntimeError):  # elsewhere the card says so, and that is all
+        publish(recipes.read_recipe("tiny_mnist"), published / "run", tmp_path / "elsewhere")
+
+
+def test_weights_are_measured_again_without_being_touched(zoo, run, monkeypatch):
+    monkeypatch.setattr(provenance, "revision", lambda: "0.1.0 fedcba9876")
+    before, files = (
+        read_card(zoo / "card.json"),
+        {path: path.read_bytes() for path in zoo.glob("*.safetensors")},
+    )
+    status, out, _ = run("measure-again", "tiny_mnist")
+    assert (status, out.splitlines()[-1]) == (0, "tiny_mnist: measured at revision 0.1.0 fedcba9876")
+    assert {path: path.read_bytes() for path in files} == files
+    card = read_card(zoo / "card.json")
+    (metric,) = card.metrics
+    assert card.revision == metric.revision == "0.1.0 fedcba9876"
+    old = {"revision": before.revision, "date": before.date}
+    assert dataclasses.replace(card, metrics=(dataclasses.replace(metric, **old),), **old) == before
+    assert (zoo / "README.md").read_text() == card.to_markdown()
+
+
+def test_nothing_is_measured_where_nothing_is_published(zoo):
+    with pytest.raises(ConfigError, match="tiny_mnist9 has no weights to measure"):
+        measure_again(capszoo.get_preset("tiny_mnist9"))
 
 
 def test_a_failed_publication_leaves_the_old_one(zoo, published, monkeypatch):

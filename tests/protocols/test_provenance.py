@@ -1,0 +1,24 @@
+"""A number says at which commit it was measured, and whether the code was that of the commit."""
+
+import subprocess
+
+import pytest
+
+from capszoo.protocols import provenance
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"), [("capszoo/code.py", True), ("capszoo/weights/card.json", False), ("export/a", False)]
+)
+def test_a_plus_says_that_code_was_changed_after_the_commit(revision, changed, differs, tmp_path, monkeypatch):
+    """Cards and bundles are what measuring writes: the second preset of a day is measured by the same code."""
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "capszoo" / "protocols" / "provenance.py"))
+    for name in ("capszoo/code.py", "capszoo/weights/card.json", "export/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "a"]):
+        subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
+    assert not revision().endswith("+")
+    (tmp_path / changed).write_text("after")
+    assert revision().endswith("+") == differs
