@@ -30,7 +30,7 @@ def seeds():
 
 @pytest.fixture(scope="session", autouse=True)
 def revision():
-    """The code counts as committed, as published cards need it, for tests run before a commit too; the real function."""
+    """Code counts as committed, as published cards need it: tests are run before a commit too. The real function."""
     from capszoo.protocols import provenance
 
     real = provenance.revision

@@ -8,9 +8,12 @@ from capszoo.protocols import provenance
 
 
 @pytest.mark.parametrize(
-    ("changed", "differs"), [("capszoo/code.py", True), ("capszoo/weights/card.json", False), ("export/a", False)]
+    ("changed", "differs"),
+    [("capszoo/code.py", True), ("capszoo/weights/card.json", False), ("export/a", False)],
 )
-def test_a_plus_says_that_code_was_changed_after_the_commit(revision, changed, differs, tmp_path, monkeypatch):
+def test_a_plus_says_that_code_was_changed_after_the_commit(
+    revision, changed, differs, tmp_path, monkeypatch
+):
     """Cards and bundles are what measuring writes: the second preset of a day is measured by the same code."""
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "capszoo" / "protocols" / "provenance.py"))
     for name in ("capszoo/code.py", "capszoo/weights/card.json", "export/a"):
