@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from capszoo.benchmarking.measuring import interleave, summarise
+from capszoo.extras import extra
 
 
 def measure_bundle(bundle, sizes, seconds):
@@ -42,7 +43,8 @@ def _saved_model(serving, images):
 
 
 def _litert(path, images):
-    from ai_edge_litert.interpreter import Interpreter
+    with extra("export"):
+        from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(path), num_threads=os.cpu_count())
     runner = interpreter.get_signature_runner("serving_default")

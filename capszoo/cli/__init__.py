@@ -8,6 +8,7 @@ import typer
 
 from capszoo.cli import generative, making, measuring, zoo  # noqa: F401  (each registers its commands)
 from capszoo.cli.app import app
+from capszoo.extras import MissingExtra, backend
 
 __all__ = ["app", "main"]
 
@@ -19,7 +20,8 @@ def main():
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capszoo").setLevel(logging.INFO)
     try:
-        app()
-    except (ValueError, OSError, ArithmeticError) as error:
+        with backend():
+            app()
+    except (ValueError, OSError, ArithmeticError, MissingExtra) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(1)

@@ -10,6 +10,7 @@ from capszoo.data.dataset import DataSet
 from capszoo.data.mnist import LICENCE
 from capszoo.data.sources import DataNotFound, data_folder
 from capszoo.data.split import ArraySplit, Split
+from capszoo.extras import extra
 
 FILES = {"train": "training", "validation": "validation", "test": "test"}
 FOLDERS = {"transformed": "transformed", "centred": "just_centered"}
@@ -111,7 +112,8 @@ def _digits(labels, digits):
 
 def _read_mat(path):
     """Images uint8 [N, 40, 40, 1] and labels [N] of one file."""
-    from scipy.io import loadmat
+    with extra("train"):
+        from scipy.io import loadmat
 
     try:
         data = loadmat(path)["affNISTdata"]

@@ -13,6 +13,7 @@ from capszoo.config import section
 from capszoo.data.dataset import DataSet
 from capszoo.data.sources import DataNotFound, tfds_folders
 from capszoo.data.split import ArraySplit, Split
+from capszoo.extras import extra
 
 CLASS_NAMES = ("four-legged animals", "human figures", "airplanes", "trucks", "cars")
 TRAIN_INSTANCES = (4, 6, 7, 8, 9)
@@ -245,7 +246,8 @@ def read_pairs(
     newest = next((found[-1].parent for found in versions if found), None)
     if newest is None:
         raise DataNotFound(_not_found(name, folders))
-    import tensorflow_datasets as tfds
+    with extra("tensorflow,train"):
+        import tensorflow_datasets as tfds
 
     dataset = tfds.builder_from_directory(newest).as_dataset(split=split, batch_size=512)
     images, codes = [], []

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from capszoo.extras import extra
+
 IDX_PREFIX = {"train": "train", "test": "t10k"}
 
 
@@ -113,8 +115,9 @@ def _from_tfds(name, split, folders):
     folder = next((f for f in folders if any((f / name).glob("*/dataset_info.json"))), None)
     if folder is None:
         return None
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
+    with extra("tensorflow,train"):
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
 
     if not _tensorflow_is_backend():  # which then owns the accelerator; TensorFlow would claim its memory
         tf.config.set_visible_devices([], "GPU")
@@ -165,7 +168,7 @@ def _not_found(name, split, prepared, data, routes):
     unset = "nowhere, as CAPSZOO_DATA_DIR is not set"
     idx = ", ".join(map(str, _idx_paths(name, split, data))) if data else unset
     folders = ", ".join(str(folder / name) for folder in prepared)
-    skipped = "" if "tfds" in routes else " (passed over: needs tensorflow and tensorflow-datasets)"
+    skipped = "" if "tfds" in routes else " (passed over: needs pip install 'capszoo[tensorflow,train]')"
     return f"""the data set {name!r}, split {split!r}, was not found. Looked for
   a copy prepared by TensorFlow Datasets in {folders}{skipped};
   original files: {idx}.

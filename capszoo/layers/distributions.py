@@ -3,9 +3,12 @@
 import contextlib
 import functools
 import importlib
+import importlib.util
 import sys
 
 import keras
+
+from capszoo.extras import MissingExtra
 
 SUBSTRATES = {
     "tensorflow": "tensorflow_probability.python.distributions",
@@ -18,8 +21,9 @@ def distributions():
     """The module of distributions, such as `distributions().Normal`, whose tensors are those of the Keras backend.
 
     It is imported when first asked for, since that takes seconds.
-    Errors: `ImportError` where TensorFlow Probability is missing, or has no substrate for the backend.
+    Errors: `ImportError` where TensorFlow Probability has no substrate for the backend; `MissingExtra`.
     """
+    require_distributions()
     backend = keras.backend.backend()
     if backend not in SUBSTRATES:
         raise ImportError(f"distributions need the backend {' or '.join(SUBSTRATES)}. Received: {backend!r}")
@@ -27,10 +31,21 @@ def distributions():
         with contextlib.nullcontext() if backend == "tensorflow" else _without_tensorflow():
             return importlib.import_module(SUBSTRATES[backend])
     except (ImportError, AttributeError) as error:
-        raise ImportError(
-            f"probabilistic capsules need TensorFlow Probability for {backend}: "
-            f"pip install tfp-nightly{' tf-keras' if backend == 'tensorflow' else ''} ({error})"
+        raise MissingExtra(
+            f"TensorFlow Probability does not fit {backend}: pip install 'capszoo[{_extra()}]' ({error})"
         ) from error
+
+
+def require_distributions():
+    """Errors: `MissingExtra` where there is no TensorFlow Probability; found out without importing it."""
+    if importlib.util.find_spec("tensorflow_probability") is None:
+        raise MissingExtra(
+            f"probabilistic capsules need TensorFlow Probability: pip install 'capszoo[{_extra()}]'"
+        )
+
+
+def _extra():
+    return "generative-jax" if keras.backend.backend() == "jax" else "generative"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.layers.distributions import distributions
+from capszoo.layers.distributions import distributions, require_distributions
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -34,6 +34,8 @@ class SampledCapsules(keras.layers.Layer):
         super().__init__(**kwargs)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive. Received: {temperature}")
+        # Here, since Keras makes many lines of an error in `call`.
+        require_distributions()
         self.temperature = temperature
         self.seed_generator = keras.random.SeedGenerator()
 
@@ -236,6 +238,7 @@ class GaussianCode(keras.layers.Layer):
     def __init__(self, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_distributions()
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, means, log_deviations, training=False):

@@ -25,6 +25,7 @@ from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, RotatedMnist
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
+from capszoo.extras import extra
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
 from capszoo.protocols.support_vectors import Rows
 
@@ -175,9 +176,10 @@ def fitted_probe(model, split, presence_only=False):
     Errors: see `probe_features`.
     Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    with extra("train"):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
     def fit():
         LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))

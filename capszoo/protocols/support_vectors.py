@@ -26,6 +26,7 @@ from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
+from capszoo.extras import extra
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
 
 LOGGER = logging.getLogger(__name__)
@@ -193,7 +194,8 @@ def predict_svm(model, split, progress=None, masked=False):
 
 
 def _fit(model, split, masked):
-    from sklearn.svm import SVC
+    with extra("train"):
+        from sklearn.svm import SVC
 
     LOGGER.info("poses of %d images, to which a support vector machine is fitted ...", len(split))
     features, labels = pose_features(model, split, masked)

@@ -22,17 +22,20 @@ import json
 from pathlib import Path
 
 import keras
-import keras_tuner
 import numpy as np
 import yaml
 
 from capszoo.config import ConfigError, read_yaml
+from capszoo.extras import extra
 from capszoo.search.record import write
 from capszoo.search.space import with_values
 from capszoo.training.files import write_text
 from capszoo.training.folder import read_log
 from capszoo.training.recipe import parse_recipe
 from capszoo.training.run import train
+
+with extra("tune"):
+    import keras_tuner
 
 OBJECTIVE = "validation_error"
 # What the oracle is told of a trial that failed: all images are wrong.

@@ -4,6 +4,7 @@ import dataclasses
 import numbers
 
 from capszoo import config
+from capszoo.extras import backend
 from capszoo.training.config import TrainConfig
 
 SECTIONS = ("model", "data", "train", "card")
@@ -88,8 +89,9 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
     Errors: `ConfigError` naming the key, and for a section that is not among `known`.
     """
     # Importing registers the sections; here, so that names and cards can be listed without Keras.
-    import capszoo.data
-    import capszoo.models  # noqa: F401
+    with backend():
+        import capszoo.data
+        import capszoo.models  # noqa: F401
 
     for key in mapping:
         if key not in known:

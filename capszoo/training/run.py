@@ -26,6 +26,7 @@ import yaml
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
+from capszoo.extras import extra
 from capszoo.training.files import write_text
 from capszoo.training.folder import changes, read_log
 from capszoo.training.health import TrainingDiverged, check_health
@@ -195,7 +196,8 @@ class _Run:
     def finish(self, pause_after=None):
         """Trains to the end, or for `pause_after` epochs, and returns the record of the last epoch."""
         # TensorBoard's own writer: it needs no TensorFlow, so the JAX backend logs too.
-        from tensorboard.summary import Writer
+        with extra("train"):
+            from tensorboard.summary import Writer
 
         self.writer = Writer(str(self.directory / "tensorboard"))
         if self.reporter:

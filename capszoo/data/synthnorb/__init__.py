@@ -16,6 +16,8 @@ taken for trucks, and half of those are one car).
 
 from pathlib import Path
 
+from capszoo.extras import extra
+
 
 def generate(data_dir: str | Path | None = None, seed: int = 0, processes: int = 2) -> Path:
     """Render the whole set into `data_dir`/synthnorb and return the folder; a set that is already there is kept.
@@ -30,9 +32,10 @@ def generate(data_dir: str | Path | None = None, seed: int = 0, processes: int =
     Raises:
         ValueError: if the folder holds a set made from another seed.
     """
-    import tensorflow_datasets as tfds
+    with extra("synthnorb"):
+        import tensorflow_datasets as tfds
 
-    from capszoo.data.synthnorb.builder import Synthnorb
+        from capszoo.data.synthnorb.builder import Synthnorb
 
     builder = Synthnorb(seed=seed, processes=processes, data_dir=data_dir)
     if builder.is_prepared():

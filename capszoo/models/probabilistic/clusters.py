@@ -5,6 +5,8 @@ import dataclasses
 import keras
 import numpy as np
 
+from capszoo.extras import extra
+
 IMAGES = 16000
 ROUNDS = 8
 # Of a part in a cluster: what is nearer to 0 or 1 would never change its mind.
@@ -150,7 +152,8 @@ class Arrangements:
 
     def members(self, poses, presence, object_poses):
         """How likely each image belongs to each cluster: `[n, K]`, rows that sum to one."""
-        from scipy.special import softmax
+        with extra("train"):
+            from scipy.special import softmax
 
         return softmax(self.log_densities(poses, presence, object_poses), axis=-1)
 
@@ -161,7 +164,8 @@ def clustered(poses, presence, count, least_width):
     where:
       poses: `[n, N, 2, 3]`; presence: `[n, N]`; least_width: of c_ij.
     """
-    from sklearn.cluster import KMeans
+    with extra("train"):
+        from sklearn.cluster import KMeans
 
     labels = KMeans(count, n_init=1, max_iter=50, random_state=0).fit_predict(poses.reshape(len(poses), -1))
     members = np.eye(count)[labels]

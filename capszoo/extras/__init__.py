@@ -1,0 +1,46 @@
+"""Libraries that only some uses need, and the names under which pip installs them: `pip install 'capszoo[train]'`.
+
+The core of capszoo lists, loads and predicts; pyproject.toml says which extra brings what. Whatever imports a library
+from outside the core does so inside `extra`, so that a library that is missing is an error that says how to get it.
+"""
+
+import contextlib
+
+BACKENDS = ("tensorflow", "jax")
+
+
+class MissingExtra(ImportError):
+    """A library that is not installed; one line that names the extra that brings it."""
+
+
+@contextlib.contextmanager
+def extra(name: str):
+    """Around imports: a library that is missing is a `MissingExtra` that names the extra `name`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = _library(error)
+        if missing in BACKENDS and missing not in name.split(","):
+            name = f"{missing},{name}"
+        raise MissingExtra(
+            f"{missing} is not installed. It comes with: pip install 'capszoo[{name}]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def backend():
+    """Around the first import of Keras: its backend, where it is missing, is a `MissingExtra` too."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = _library(error)
+        if missing not in BACKENDS:
+            raise
+        raise MissingExtra(
+            f"Keras' backend is {missing}, which is not installed: pip install 'capszoo[{missing}]', "
+            f"or choose with KERAS_BACKEND one of {', '.join(BACKENDS)} that is."
+        ) from error
+
+
+def _library(error):
+    return (error.name or str(error)).partition(".")[0]
