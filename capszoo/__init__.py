@@ -1,21 +1,31 @@
 """capszoo: the model zoo for capsule networks.
 
-    import capszoo
-    capszoo.list_models("*mnist*", routing="dynamic", pretrained=True)
-    model = capszoo.load("dynamic_mnist")
-    model.predict(images)              # {"scores": [B, 10], "poses": [B, 10, 16], "reconstruction": ...}
+    >>> import capszoo
+    >>> capszoo.list_models("*mnist", routing="em", pretrained=True)
+    ['consensus_em_mnist', 'matrix_em_mnist']
+    >>> model = capszoo.load("dynamic_mnist")            # a keras.Model; weights come with the package
+    >>> images = model.preprocess(picture)               # [B, 28, 28, 1], bytes or numbers from 0 to 1
+    >>> {name: output.shape for name, output in sorted(model.predict(images, verbose=0).items())}
+    {'poses': (1, 10, 16), 'reconstruction': (1, 28, 28, 1), 'scores': (1, 10)}
 
 Importing the package imports neither Keras nor a backend; making a model does.
 """
+
+from typing import TYPE_CHECKING
 
 from capszoo.zoo.listing import describe, list_models
 from capszoo.zoo.loading import create, load
 from capszoo.zoo.presets import get_preset
 
-__all__ = ["create", "describe", "evaluate", "export", "get_preset", "list_models", "load"]
+if TYPE_CHECKING:
+    from capszoo.exporting import export
+    from capszoo.protocols import evaluate
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "create", "describe", "evaluate", "export", "get_preset", "list_models", "load"]
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     # These two need Keras, so they come when they are asked for.
     if name == "evaluate":
         from capszoo.protocols import evaluate

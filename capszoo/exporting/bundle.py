@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -17,15 +18,15 @@ from capszoo.exporting.verification import REPORT, listing, measure, require_agr
 
 
 def export(
-    model,
-    directory,
+    model: keras.Model,
+    directory: str | Path,
     *,
-    name,
-    version=1,
-    stages=None,
-    class_names=None,
-    image_shape=None,
-    examples=None,
+    name: str,
+    version: int = 1,
+    stages: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    image_shape: tuple[int, int, int] | None = None,
+    examples: np.ndarray | None = None,
 ) -> dict:
     """Writes a model as a bundle that TensorFlow Serving, LiteRT and Python run without capszoo.
 

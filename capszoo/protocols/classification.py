@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+import keras
+
 from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
 from capszoo.protocols import provenance
@@ -12,6 +14,7 @@ from capszoo.protocols.means import MEANS
 from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.statistics import wilson
 from capszoo.protocols.support_vectors import HEADS, predict_masked_svm, predict_svm
+from capszoo.training.recipe import Recipe
 from capszoo.training.scoring import predict_split, wrong
 
 
@@ -114,7 +117,15 @@ for _function in PROTOCOLS.values():
     _function.__test__ = False  # not pytest's
 
 
-def evaluate(model, recipe, protocol="test_error", *, command="", seeds=1, progress=None) -> Measurement:
+def evaluate(
+    model: keras.Model,
+    recipe: Recipe,
+    protocol: str = "test_error",
+    *,
+    command: str = "",
+    seeds: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measurement:
     """Measures one protocol on `model`.
 
     where:

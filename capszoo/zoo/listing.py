@@ -31,6 +31,9 @@ def list_models(
 
     trained_on, licence, max_parameters and exports are facts of weights: presets without weights do not match them.
     Errors: `ConfigError` for a value that no preset has, naming the nearest one that some preset has.
+
+    >>> list_models("matrix_em_*", pretrained=True)
+    ['matrix_em_mnist', 'matrix_em_smallnorb']
     """
     presets = [get_preset(name) for name in names()]
     facts = {
@@ -62,7 +65,11 @@ def _natural(name):
 
 
 def describe(name: str) -> str:
-    """What is known of a preset, as Markdown: its card, or the recipe's own words where there are no weights."""
+    """What is known of a preset, as Markdown: its card, or the recipe's own words where there are no weights.
+
+    >>> print(describe("matrix_em_mnist").splitlines()[0])
+    # matrix_em_mnist
+    """
     preset = get_preset(name)
     if preset.card:
         return preset.card.to_markdown()

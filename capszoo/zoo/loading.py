@@ -2,7 +2,9 @@
 
 import dataclasses
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capszoo.zoo import recipes
 from capszoo.zoo.integrity import IntegrityError
@@ -10,12 +12,15 @@ from capszoo.zoo.listing import list_models
 from capszoo.zoo.locating import CHECK, WEIGHTS, WeightsNotFound, find_file
 from capszoo.zoo.presets import get_preset
 
+if TYPE_CHECKING:
+    import keras
+
 # Largest deviation from the stored outputs, as a share of the largest of them, that another machine's arithmetic or
 # another backend may cause: poses have no unit, and some nets' are below 0.1, others' near 10.
 CHECK_TOLERANCE = 1e-4
 
 
-def create(name: str, *, num_classes: int | None = None, overrides=()):
+def create(name: str, *, num_classes: int | None = None, overrides: Iterable[str] = ()) -> "keras.Model":
     """The untrained model of a preset, a `keras.Model` with `.preset` and `.preprocess`.
 
     where:
@@ -23,13 +28,16 @@ def create(name: str, *, num_classes: int | None = None, overrides=()):
       overrides: `section.key=value` texts laid over the recipe.
 
     Errors: `ConfigError` for an unknown preset or override and for another `num_classes`.
+
+    >>> create("matrix_em_mnist", num_classes=7, overrides=["model.num_iterations=1"]).output["scores"].shape
+    (None, 7)
     """
     recipe = recipes.read_recipe(name, overrides)
     # Without the card: it speaks of the published weights, which this model does not have.
     return _equip(recipe.build(num_classes), dataclasses.replace(get_preset(name), card=None), recipe)
 
 
-def load(name: str, *, num_classes: int | None = None, weights: str | Path | None = None):
+def load(name: str, *, num_classes: int | None = None, weights: str | Path | None = None) -> "keras.Model":
     """The pretrained model of a preset, a `keras.Model` with `.preset` and `.preprocess`.
 
     where:
@@ -45,6 +53,9 @@ def load(name: str, *, num_classes: int | None = None, weights: str | Path | Non
     Errors: `ConfigError` for an unknown preset and for another `num_classes`; `WeightsNotFound` saying where was
     looked; `IntegrityError` for a file that is not the published one or a model that does not behave like it;
     `WeightsError` for weights that do not fit, naming every variable.
+
+    >>> load("dynamic_mnist").preset.card.trained_on
+    'mnist'
     """
     from capszoo.training.weight_files import load_weights
 

@@ -46,7 +46,12 @@ class Preset:
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name. Errors: `ConfigError` naming the nearest one."""
+    """The preset of that name. Errors: `ConfigError` naming the nearest one.
+
+    >>> preset = get_preset("matrix_em_mnist")
+    >>> preset.architecture, preset.routing, preset.card.parameters
+    ('matrix_em', 'em', 68308)
+    """
     name = recipes.current_name(name)
     if name not in names():
         raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
