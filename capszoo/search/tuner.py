@@ -27,11 +27,11 @@ import yaml
 
 from capszoo.config import ConfigError, read_yaml
 from capszoo.extras import extra
+from capszoo.search.recipe import parse_recipe
 from capszoo.search.record import write
 from capszoo.search.space import with_values
 from capszoo.training.files import write_text
 from capszoo.training.folder import read_log
-from capszoo.training.recipe import parse_recipe
 from capszoo.training.run import train
 
 with extra("tune"):

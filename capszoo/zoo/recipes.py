@@ -5,8 +5,7 @@ import warnings
 from pathlib import Path
 
 from capszoo import config
-from capszoo.search.space import parse_search
-from capszoo.training import recipe as recipes
+from capszoo.search.recipe import parse_recipe
 from capszoo.training.recipe import Recipe
 
 
@@ -59,12 +58,3 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         return dataclasses.replace(recipe, dataset=written.get("data", {}).get("name", recipe.dataset))
     except config.ConfigError as error:
         raise config.ConfigError(f"{path.name}: {error}") from error
-
-
-def parse_recipe(name: str, mapping: dict) -> Recipe:
-    """A `Recipe` from plain data, its section `search` included. Errors: `ConfigError` naming the key."""
-    sections = {key: value for key, value in mapping.items() if key != "search"}
-    recipe = recipes.parse_recipe(name, sections, (*recipes.SECTIONS, "search"))
-    if "search" not in mapping:
-        return recipe
-    return dataclasses.replace(recipe, search=parse_search(mapping["search"], recipe.model, recipe.train))

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from capszoo import cli
 from capszoo.config import ConfigError, to_mapping
 from capszoo.data import ArraySplit
 from capszoo.data.pipeline import Batches
-from capszoo.search import leaderboard
+from capszoo.search import record
 from capszoo.search import tuner as tuning
+from capszoo.search.best_recipe import best_recipe
 from capszoo.search.drawing import draw
 from capszoo.search.space import lay_over
 from capszoo.search.tuner import TrialsFailed, tune
@@ -109,7 +111,7 @@ class Blank:
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """No time is spent on drawings, unless a test puts `draw` back, and on collecting what is no longer used."""
-    monkeypatch.setattr(leaderboard, "draw", lambda *_: Blank())
+    monkeypatch.setattr(record, "draw", lambda *_: Blank())
     monkeypatch.setattr(tuning.keras.utils, "clear_session", lambda: None)
 
 
@@ -219,7 +221,7 @@ def test_a_value_that_is_a_list_is_chosen_whole(tmp_path, trainer):
     rows = tune(parse_recipe("lists", mapping), tmp_path)
     assert sorted(row["values"]["model.components"] for row in rows) == [[1, 1, 1], [4, 4, 10]]
     assert {call.recipe.model.components for call in trainer.calls} == {(4, 4, 10), (1, 1, 1)}
-    text = leaderboard.best_recipe(
+    text = best_recipe(
         [row for row in rows if row["values"]["model.components"][0] == 1], parse_recipe("lists", mapping)
     )
     # Only what is not a default.
@@ -332,7 +334,7 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "train", Trainer(fail))
     rows = tune(small(RATE), tmp_path / "search")
     card = dataclasses.replace(
-        presets.get_preset("dynamic_mnist").card, search=leaderboard.read(tmp_path / "search")
+        presets.get_preset("dynamic_mnist").card, search=record.read(tmp_path / "search")
     )
     (tmp_path / "card.json").write_text(card.to_json(), encoding="utf-8")
     again = read_card(tmp_path / "card.json")
@@ -349,7 +351,7 @@ def test_a_folder_without_a_completed_trial_is_no_search_for_a_card(small, tmp_p
         tune(small("search.images=20", "search.trials=2"), tmp_path)
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(ConfigError, match="the folder of a search with a completed trial is needed"):
-            leaderboard.read(folder)
+            record.read(folder)
 
 
 def test_if_every_trial_fails_the_search_does(small, tmp_path):
@@ -395,7 +397,7 @@ def test_a_search_killed_at_any_write_ends_as_if_it_had_not_been(small, tmp_path
     expected = tune(small(RATE, "search.trials=3"), tmp_path / "whole")
     epochs, trainer.calls = [call.epochs for call in trainer.calls], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaderboard, "replace_text", interrupted(leaderboard.replace_text, number, when))
+        patch.setattr(Path, "replace", interrupted(Path.replace, number, when))
         with pytest.raises(Killed):
             tune(small(RATE, "search.trials=3"), tmp_path / "killed")
     assert tune(small(RATE, "search.trials=3"), tmp_path / "killed") == expected
@@ -512,8 +514,8 @@ def test_the_drawing_has_a_panel_for_each_key_with_every_trial_in_it(small, tmp_
     recipe = small()
     rows = tune(recipe, tmp_path)
     rows[-1] |= {"status": "failed", "reason": "x", "validation_error": None}
-    monkeypatch.setattr(leaderboard, "draw", draw)
-    leaderboard.write(rows, recipe, tmp_path)
+    monkeypatch.setattr(record, "draw", draw)
+    record.write(rows, recipe, tmp_path)
     figure = draw(rows, recipe.search)
     panels = figure.axes
     assert [axes.get_xlabel() for axes in panels] == list(recipe.search.space)
