@@ -13,6 +13,10 @@ from pathlib import Path
 
 import yaml
 
+# The longest recipe of the zoo has some 5,000 bytes and four levels.
+MAX_BYTES = 2**18
+MAX_DEPTH = 16
+
 
 class ConfigError(ValueError):
     """A recipe or an override that cannot mean what it says."""
@@ -147,8 +151,27 @@ def _plain(value):
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, which YAML itself would let pass in silence."""
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader that refuses what YAML lets pass and no recipe needs.
+
+    A key given twice, which would hide the first; aliases, which unfold a few lines into gigabytes; and values nested
+    so deep that reading them exhausts Python's stack.
+    """
+
+    def __init__(self, stream):
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent, index):
+        mark = self.peek_event().start_mark
+        if self.check_event(yaml.AliasEvent):
+            raise ConfigError(f"{mark.name}: line {mark.line + 1}: aliases are not allowed in a recipe.")
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ConfigError(f"{mark.name}: line {mark.line + 1}: nested deeper than {MAX_DEPTH} levels.")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -162,18 +185,32 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_yaml(path) -> dict:
-    """A YAML file as plain data. Errors: `ConfigError` naming the file and the line that cannot be read."""
+    """A YAML file as plain data.
+
+    Errors: `ConfigError` naming the file and the line that cannot be read; for a file of more than `MAX_BYTES`, for
+    aliases, and for more than `MAX_DEPTH` levels of nesting.
+    """
     path = Path(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            data = yaml.load(file, Loader=_UniqueKeyLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+        with path.open("rb") as file:
+            contents = file.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such recipe file.") from error
+    if len(contents) > MAX_BYTES:
+        raise ConfigError(f"{path}: a recipe has at most {MAX_BYTES:,} bytes.")
+    data = _loaded(contents, path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a mapping of sections is needed. Received: {data!r}")
     return data
+
+
+def _loaded(contents, name):
+    try:
+        loader = _StrictLoader(contents)
+        loader.name = str(name)
+        return loader.get_single_data()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: not valid YAML: {error}") from error
 
 
 def apply_overrides(mapping: dict, overrides) -> dict:
@@ -191,8 +228,5 @@ def apply_overrides(mapping: dict, overrides) -> dict:
         target = result.setdefault(head, {})
         if not isinstance(target, dict):
             raise ConfigError(f"{head}: cannot be overridden by key. Received: {override!r}")
-        try:
-            target[key] = yaml.load(text, Loader=_UniqueKeyLoader)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"not valid YAML: {error}. Received: {override!r}") from error
+        target[key] = _loaded(text, override)
     return result

@@ -313,3 +313,29 @@ def test_an_override_cannot_go_into_what_has_no_keys():
 def test_an_overridden_unknown_key_is_refused_like_any_other():
     with pytest.raises(ConfigError, match="did you mean 'epochs'"):
         parse(TrainConfig, apply_overrides({}, ["train.epoch=3"])["train"], "train")
+
+
+def test_an_alias_is_refused_before_it_unfolds(tmp_path):
+    path = tmp_path / "bomb.yaml"
+    levels = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 10))
+    path.write_text("x0: &x0 [lol]\n" + levels, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"bomb\.yaml: line 2: aliases are not allowed"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize("brackets", [17, 1500, 100_000])
+def test_values_nested_too_deeply_are_refused(tmp_path, brackets):
+    path = tmp_path / "deep.yaml"
+    path.write_text("model: " + "[" * brackets, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"deep\.yaml: line 1: nested deeper than 16 levels"):
+        read_yaml(path)
+    with pytest.raises(ConfigError, match="nested deeper"):
+        apply_overrides({}, ["model.x=" + "[" * brackets])
+
+
+def test_a_file_much_longer_than_a_recipe_is_not_read(tmp_path):
+    path = tmp_path / "long.yaml"
+    with path.open("wb") as file:
+        file.truncate(10**12)  # of which nothing lies on the disk
+    with pytest.raises(ConfigError, match="at most 262,144 bytes"):
+        read_yaml(path)

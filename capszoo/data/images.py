@@ -1,7 +1,15 @@
 """Reading one picture from a file into what a model takes."""
 
+from pathlib import Path
+
 import numpy as np
 from PIL import Image, ImageOps
+
+# Pictures only: Pillow hands an EPS file, whatever its name, to Ghostscript, which runs programs.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+
+# 4,096 x 4,096. A PNG of 21 KB can claim a hundred times as many and take gigabytes to decode.
+MAX_PIXELS = 2**24
 
 # Pillow's mode and the number of views for a model's number of channels.
 _LAYOUTS = {1: ("L", 1), 2: ("L", 2), 3: ("RGB", 1)}
@@ -11,7 +19,8 @@ def read_image(path, image_shape, resize=False):
     """The picture in a file, as float32 `[H, W, C]` in [0, 1].
 
     where:
-      path: a file in any format that Pillow reads: PNG, JPEG, BMP, TIFF ...; of an animation the first frame.
+      path: a regular file of one of `FORMATS`, told by its contents, with at most `MAX_PIXELS` pixels; of an animation
+        the first frame.
       image_shape: the model's `(H, W, C)`; C is 1 (grey), 3 (colour), or 2 for a stereo pair, which is one picture
         of `H x 2W`: the left camera's view in its left half becomes channel 0, the right one channel 1.
       resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio; the
@@ -21,9 +30,10 @@ def read_image(path, image_shape, resize=False):
     beneath, 16-bit grey keeps its precision, and the orientation in a photograph's EXIF is obeyed. Light on
     dark or dark on light stays as it is: a model of white digits on black will not read black ones on white.
 
-    Errors: `ValueError`, naming the file, for what cannot be read as a picture, for pixels whose white is not
-    known (32-bit integer and float), without `resize` for another size, and with it for what cannot be
-    two views; `ValueError` for an `image_shape` of another number of channels.
+    Errors: `ValueError`, naming the file, for what cannot be read as a picture; for more pixels than `MAX_PIXELS`, by
+    the file's header, before anything is decoded; for pixels whose white is not known (32-bit integer and float);
+    without `resize` for another size, and with it for what cannot be two views; `ValueError` for an `image_shape` of
+    another number of channels.
     """
     height, width, channels = image_shape
     if channels not in _LAYOUTS:
@@ -53,8 +63,14 @@ def read_image(path, image_shape, resize=False):
 
 
 def _opened(path):
+    # Opening a named pipe would wait for a writer.
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError(f"expected a whole, readable picture file. Received: {path} (no regular file)")
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                size = f"{image.height:,} x {image.width:,}"
+                raise ValueError(f"{size} pixels are more than the {MAX_PIXELS:,} that are read")
             return ImageOps.exif_transpose(image)
     # Pillow's decoders answer damaged files with OSError, SyntaxError, ValueError and their own errors.
     except Exception as error:

@@ -239,7 +239,7 @@ def read_pairs(
 
     The order is that of (category, instance, elevation, azimuth, lighting). Images are resized as they are read: all
     24,300 pairs of 96 x 96 would take 448 MB.
-    Errors: `DataNotFound` where none of `folders` has a copy.
+    Errors: `DataNotFound` where none of `folders` has a copy; `ValueError`, naming it, for one that is damaged.
     """
     # TFDS writes into a folder `incomplete...` first.
     versions = [sorted((folder / name).glob("[0-9]*/dataset_info.json")) for folder in folders]
@@ -249,12 +249,17 @@ def read_pairs(
     with extra("tensorflow,train"):
         import tensorflow_datasets as tfds
 
-    dataset = tfds.builder_from_directory(newest).as_dataset(split=split, batch_size=512)
     images, codes = [], []
     labels = ("label_category", "instance", "label_elevation", "label_azimuth", "label_lighting")
-    for batch in tfds.as_numpy(dataset):
-        images.append(resize(np.concatenate([batch["image"], batch["image2"]], -1), size))
-        codes.append(np.stack([batch[label] for label in labels]))
+    try:
+        dataset = tfds.builder_from_directory(newest).as_dataset(split=split, batch_size=512)
+        for batch in tfds.as_numpy(dataset):
+            images.append(resize(np.concatenate([batch["image"], batch["image2"]], -1), size))
+            codes.append(np.stack([batch[label] for label in labels]))
+    # TensorFlow and TFDS answer damaged files with errors of many kinds, over many lines.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{newest}: the prepared copy cannot be read: {reason}") from error
     codes = np.concatenate(codes, 1)
     order = np.lexsort(codes[::-1])
     factors = {label.removeprefix("label_"): row[order] for label, row in zip(labels, codes, strict=True)}

@@ -19,6 +19,8 @@ import numpy as np
 
 from capszoo.extras import extra
 
+# What MNIST and the data sets made after it have in common.
+IDX_SIDES, IDX_CLASSES = (28, 28), 10
 IDX_PREFIX = {"train": "train", "test": "t10k"}
 
 
@@ -140,6 +142,10 @@ def _from_idx(name, split, data):
     images, labels = (_read_idx(path, dimensions) for path, dimensions in zip(paths, (3, 1), strict=True))
     if len(images) != len(labels):
         raise ValueError(f"{paths[1]}: expected {len(images)} labels, one per image. Received: {len(labels)}")
+    if images.shape[1:] != IDX_SIDES:
+        raise ValueError(f"{paths[0]}: expected images of {IDX_SIDES}. Received: {images.shape[1:]}")
+    if labels.size and labels.max() >= IDX_CLASSES:
+        raise ValueError(f"{paths[1]}: expected labels below {IDX_CLASSES}. Received: {labels.max()}")
     return {"image": images[..., None], "label": labels.astype(np.int64)}
 
 

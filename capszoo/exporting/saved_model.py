@@ -4,6 +4,8 @@ import keras
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from capszoo.exporting.picture_size import within_limit
+
 # The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
 # batching_parameters.txt lists the same.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -101,13 +103,14 @@ def decoded(image_bytes, image_shape):
     A picture of another size is scaled to `H x W` (bilinear, anti-aliased), whatever its aspect ratio; the views of a
     stereo pair each by itself, and only of a picture with the aspect ratio of two views. Transparency shows black
     beneath; the orientation in EXIF is not looked at.
-    Errors: `InvalidArgumentError` for bytes that are not a whole picture, or not that of two views.
+    Errors: `InvalidArgumentError` for bytes that are not a whole PNG or JPEG, for more pixels than `MAX_PIXELS` of
+    `capszoo.data.images`, known before anything is decoded, and for a picture that is not that of two views.
     """
     height, width, channels = image_shape
     views = 2 if channels == 2 else 1
 
     def picture(contents):
-        pixels = tf.io.decode_image(contents, dtype=tf.float32, expand_animations=False)
+        pixels = tf.io.decode_image(within_limit(contents), dtype=tf.float32, expand_animations=False)
         pixels = _opaque(pixels)
         if channels != 3:
             pixels = tf.reduce_sum(pixels * (0.299, 0.587, 0.114), axis=-1, keepdims=True)
@@ -120,7 +123,11 @@ def decoded(image_bytes, image_shape):
     # Decoders run on CPUs only.
     with tf.device("CPU:0"):
         return tf.map_fn(
-            picture, _not_empty(image_bytes), fn_output_signature=tf.TensorSpec(image_shape, tf.float32)
+            picture,
+            _not_empty(image_bytes),
+            # One picture at the limit takes some 400 MB while it is scaled.
+            parallel_iterations=2,
+            fn_output_signature=tf.TensorSpec(image_shape, tf.float32),
         )
 
 

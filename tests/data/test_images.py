@@ -1,3 +1,7 @@
+import os
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -175,3 +179,38 @@ def test_a_single_view_is_not_taken_for_a_pair(save, columns, resize):
 def test_a_picture_has_one_two_or_three_channels(save):
     with pytest.raises(ValueError, match=r"1 \(grey\), 2 .* or 3 \(colour\) channels.*Received.*\(3, 4, 4\)"):
         read_image(save(GREY), (3, 4, 4))
+
+
+def png_claiming(path, height, width):
+    """A PNG of a few bytes whose header claims a size."""
+
+    def chunk(kind, contents):
+        return (
+            struct.pack(">I", len(contents))
+            + kind
+            + contents
+            + struct.pack(">I", zlib.crc32(kind + contents))
+        )
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100))))
+    return path
+
+
+@pytest.mark.parametrize("sides", [(13_300, 13_300), (4096, 4097), (1, 2**24 + 1)])
+def test_more_pixels_than_the_limit_are_refused_by_the_header(tmp_path, sides):
+    with pytest.raises(ValueError, match="pixels are more than the 16,777,216 that are read"):
+        read_image(png_claiming(tmp_path / "bomb.png", *sides), (28, 28, 1), resize=True)
+
+
+def test_a_page_of_postscript_is_no_picture_whatever_its_name(tmp_path):
+    path = tmp_path / "page.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EndComments\nshowpage\n%%EOF\n")
+    with pytest.raises(ValueError, match="readable picture file"):
+        read_image(path, (28, 28, 1))
+
+
+def test_a_named_pipe_is_refused_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ValueError, match="no regular file"):
+        read_image(tmp_path / "pipe.png", (28, 28, 1))

@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,3 +292,18 @@ def test_standardising_after_the_jitter_undoes_it():
     )
     np.testing.assert_allclose(images.mean((1, 2, 3)), 0, atol=1e-4)
     np.testing.assert_allclose(images.std((1, 2, 3)), 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_damaged_copy_is_an_error_of_one_line_that_names_it(prepared, no_data, monkeypatch, damage):
+    folder = Path(shutil.copytree(prepared, no_data / "tfds"))
+    (shard,) = (folder / "synthnorb").glob("*/*-train.tfrecord*")
+    contents = bytearray(shard.read_bytes())
+    if damage == "cut":
+        contents = contents[: len(contents) // 2]
+    else:
+        contents[len(contents) // 2 :: 7] = bytes(len(contents[len(contents) // 2 :: 7]))
+    shard.write_bytes(contents)
+    with pytest.raises(ValueError, match=r"synthnorb.*: the prepared copy cannot be read") as error:
+        smallnorb.read_pairs("synthnorb", "train", 48, (folder,))
+    assert "\n" not in str(error.value)

@@ -94,7 +94,7 @@ def test_data_that_appears_later_is_found(no_data, draw_digits, write_idx):
 def test_idx_files_do_without_tensorflow(tiny_data, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert len(read_arrays("mnist", "train")["image"]) == TRAIN
-    with pytest.raises(DataNotFound, match="needs tensorflow"):
+    with pytest.raises(DataNotFound, match="needs pip install"):
         read_arrays("smallnorb", "train")
 
 
@@ -167,3 +167,20 @@ def test_both_routes_give_the_same_mnist(real_mnist, monkeypatch):
         for key in ("image", "label"):
             np.testing.assert_array_equal(prepared[key], original[key])
             assert prepared[key].dtype == original[key].dtype
+
+
+def test_labels_of_more_than_ten_classes_are_an_error(no_data, draw_digits, write_idx):
+    images, labels = draw_digits(TRAIN, 0)
+    labels[3] = 10
+    write_idx(no_data / "mnist", "train", images, labels)
+    with pytest.raises(
+        ValueError, match=r"train-labels-idx1-ubyte\.gz: expected labels below 10\. Received: 10"
+    ):
+        sources.read_arrays("mnist", "train")
+
+
+def test_images_of_another_size_than_mnists_are_an_error(no_data, draw_digits, write_idx):
+    images, labels = draw_digits(TRAIN, 0)
+    write_idx(no_data / "mnist", "train", images[:, :27], labels)
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte\.gz: expected images of \(28, 28\)"):
+        sources.read_arrays("mnist", "train")

@@ -1,0 +1,71 @@
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from capszoo.data.images import MAX_PIXELS
+from capszoo.exporting.picture_size import within_limit
+
+
+def encoded(height, width, kind):
+    pixels = tf.zeros((height, width, 1), tf.uint8)
+    return {"png": tf.io.encode_png, "jpeg": tf.io.encode_jpeg}[kind](pixels).numpy()
+
+
+def claiming(height, width):
+    """The beginning of a PNG whose header claims a size."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunk = b"IHDR" + header
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+
+
+@pytest.fixture(scope="module")
+def traced():
+    return tf.function(within_limit, input_signature=[tf.TensorSpec((), tf.string)])
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+@pytest.mark.parametrize("sides", [(1, 1), (28, 40), (4096, 4096)])
+def test_a_picture_within_the_limit_passes_as_it_is(traced, kind, sides):
+    contents = encoded(*sides, kind)
+    assert traced(tf.constant(contents)).numpy() == contents
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [(13_300, 13_300), (1, MAX_PIXELS + 1), (2**31 - 1, 2**31 - 1), (2**31, 1), (0, 5), (2**32 - 1,) * 2],
+)
+def test_a_header_of_more_pixels_than_the_limit_or_none_is_refused(traced, sides):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a picture of 1 to 16777216 pixels is expected"):
+        traced(tf.constant(claiming(*sides)))
+
+
+def test_a_large_jpeg_is_refused(traced):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="4100 4100"):
+        traced(tf.constant(encoded(4100, 4100, "jpeg")))
+
+
+@pytest.mark.parametrize(
+    "contents", [b"", b"GIF89a\xff\xff\xff\xff", b"BM123456", b"%!PS-Adobe", b"\x89PNG\r\n"]
+)
+def test_other_bytes_than_png_and_jpeg_are_refused(traced, contents):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="PNG or JPEG"):
+        traced(tf.constant(contents))
+
+
+@pytest.mark.parametrize("contents", [b"\x89PNG\r\n\x1a\n", claiming(5, 5)[:20], b"\xff\xd8\xff\xe0"])
+def test_a_picture_that_ends_in_its_header_is_refused(traced, contents):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        traced(tf.constant(contents))
+
+
+def test_random_bytes_after_the_magic_never_pass_as_large(traced):
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        contents = b"\x89PNG\r\n\x1a\n" + random.bytes(40)
+        width, height = struct.unpack(">II", contents[16:24])
+        if not 0 < width * height <= MAX_PIXELS:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                traced(tf.constant(contents))
