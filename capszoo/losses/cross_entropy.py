@@ -1,7 +1,11 @@
 """Cross-entropy of capsules' activations."""
 
 import keras
+import numpy as np
 from keras import ops
+
+# The least and the greatest activation whose logit a float32 can tell: logits of -87 and 17.
+LEAST, GREATEST = float(np.finfo("float32").tiny), 1.0 - 2.0**-24
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -11,7 +15,7 @@ class ActivationCrossEntropy(keras.losses.Loss):
         loss = -log( exp(x_t) / sum_i exp(x_i) ),   x = log(a / (1 - a))
 
     where:
-      a: activations `[B, O]`, in [0, 1]; within 1e-6 of either end they are clipped.
+      a: activations `[B, O]`, in [0, 1]; as float32 has them, from 1.2e-38 to 1 - 6e-8. What is beyond is clipped.
       t: the right class, in one-hot targets `[B, O]`.
       loss: `[B]`; Keras averages it over the batch.
 
@@ -23,6 +27,6 @@ class ActivationCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, targets, activations):
-        activations = ops.clip(activations, 1e-6, 1.0 - 1e-6)
+        activations = ops.clip(activations, LEAST, GREATEST)
         logits = ops.log(activations) - ops.log(1.0 - activations)
         return keras.losses.categorical_crossentropy(targets, logits, from_logits=True)

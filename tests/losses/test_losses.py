@@ -9,7 +9,7 @@ import tensorflow as tf
 from oracles import losses as oracle
 from support import numeric_gradient
 
-from capszoo.losses import MarginLoss, ReconstructionLoss
+from capszoo.losses import ActivationCrossEntropy, MarginLoss, ReconstructionLoss
 
 
 @pytest.fixture
@@ -110,3 +110,17 @@ def test_a_losss_configuration_makes_it_again(loss):
     again = keras.saving.deserialize_keras_object(config, safe_mode=True)
     assert type(again) is type(loss)
     assert again.get_config() == loss.get_config()
+
+
+def test_the_cross_entropy_of_activations_has_the_slope_of_logits_however_small_an_activation_is():
+    """dL/dx_k = p_k - t_k, of logits x and their softmax p; also where the right class is all but absent."""
+    logits = tf.constant([[-14.0, -40.0, -80.0, 0.0, 14.0], [-80.0, -79.0, -81.0, -80.5, -79.5]])
+    targets = np.eye(5, dtype="float32")[[1, 0]]
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        value = ActivationCrossEntropy(reduction="sum")(targets, tf.sigmoid(logits))
+    expected = tf.nn.softmax(logits) - targets
+    np.testing.assert_allclose(tape.gradient(value, logits), expected, atol=1e-3)
+    np.testing.assert_allclose(
+        value, tf.nn.softmax_cross_entropy_with_logits(targets, logits).numpy().sum(), rtol=1e-3
+    )
