@@ -699,13 +699,13 @@ MODELS = [
         "probabilistic",
         models.ProbabilisticCapsNet(**_SMALL_SETS),
         outputs=_PROBABILISTIC,
-        learning_rate=1e-2,
+        learning_rate=2e-2,
     ),
     ModelGolden(
         "probabilistic_gaussian",
         models.ProbabilisticCapsNet(**_SMALL_SETS, posterior="gaussian"),
         outputs=_PROBABILISTIC,
-        learning_rate=1e-2,
+        learning_rate=4e-2,
     ),
     ModelGolden(
         "vae",

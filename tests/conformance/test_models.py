@@ -7,6 +7,7 @@ import tensorflow as tf
 from conformance.goldens import MODELS, PRESETS
 from support import arrays
 
+from capszoo.models.architecture import Classifies
 from capszoo.zoo import recipes
 
 
@@ -137,14 +138,27 @@ def test_constant_images_have_finite_outputs_and_gradients(model, objective, bat
 
 
 def test_one_batch_can_be_learnt_by_heart(golden, batch):
-    objective = golden.objective(golden.build())
+    """The loss falls to a tenth; or, where it is a bound that has no zero, the error of reconstructions does."""
+    model = golden.build()
+    objective = golden.objective(model)
     objective.compile(keras.optimizers.Adam(golden.learning_rate), batch)
     inputs, targets = objective.arrange(batch)
-    losses = []
-    while len(losses) < 200 and (not losses or losses[-1] >= 0.1 * losses[0]):
+
+    def step():
         objective.model.reset_metrics()
-        losses.append(objective.model.train_on_batch(inputs, targets, return_dict=True)["loss"])
-    assert losses[-1] < 0.1 * losses[0]
+        return objective.model.train_on_batch(inputs, targets, return_dict=True)["loss"]
+
+    def error():
+        return np.square(model.predict_on_batch(batch["images"])["reconstruction"] - batch["images"]).sum()
+
+    if golden.architecture.has(Classifies):
+        first, steps, left = step(), 1, step
+        enough = 0.1 * first
+    else:
+        first, steps, left = error(), 10, lambda: [step() for _ in range(10)] and error()
+        # Half of what one picture for all images would leave: images are told apart.
+        enough = min(0.1 * first, 0.5 * np.square(batch["images"] - batch["images"].mean(axis=0)).sum())
+    assert any(left() < enough for _ in range(0, 200, steps)), f"{first} at first, {enough} wanted"
 
 
 @pytest.mark.parametrize("name", PRESETS)
