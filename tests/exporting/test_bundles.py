@@ -211,8 +211,13 @@ def test_pictures_of_any_size_and_format_share_a_batch(signatures):
 
 @pytest.mark.parametrize("picture", [b"", b"not a picture", encoded(GREY)[:200]])
 def test_bytes_that_are_no_picture_are_refused(signatures, picture):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"image file format|Input is empty|Invalid PNG"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a PNG or JPEG picture is expected|Invalid PNG"):
         predict_bytes(signatures, encoded(GREY), picture)
+
+
+def test_a_picture_of_more_pixels_than_the_limit_is_refused(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="4100 4100"):
+        predict_bytes(signatures, encoded(GREY), encoded(np.zeros((4100, 4100), "uint8")))
 
 
 @pytest.mark.parametrize("shape", [(2, 56, 28, 1), (2, 28, 28, 3), (28, 28, 1)])
