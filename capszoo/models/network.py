@@ -1,5 +1,7 @@
 """The Keras model that every architecture builds: what it does beside running its layers."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -44,3 +46,8 @@ class ImageModel(keras.Model):
     def predict_step(self, *arguments):
         with host_calls(not self.jit_compile):
             return super().predict_step(*arguments)
+
+
+def trainable_parameters(model) -> int:
+    """How many numbers of `model` are learnt: statistics of a normalisation or the state of a mask are not."""
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)

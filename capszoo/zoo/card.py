@@ -48,7 +48,7 @@ class Card:
       name, title: the preset and one line about it.
       architecture, routing: names of the model section and of its routing.
       paper, reference, deviations: what it implements, which number it aims at, how it differs.
-      parameters: number of trainable numbers of the inference model.
+      parameters: how many numbers of the inference model are learnt.
       dataset: the data set in the preset's name; trained_on: what the weights have really seen.
       training_split, training_fingerprint, preprocessing: which images those were.
       recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).

@@ -14,6 +14,7 @@ import numpy as np
 from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
+from capszoo.models.network import trainable_parameters
 from capszoo.protocols import evaluate, provenance
 from capszoo.search import record as searches
 from capszoo.training.folder import changes, load_best, read_log
@@ -147,7 +148,7 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         paper=recipe.model.paper,
         reference=recipe.card.reference,
         deviations=recipe.card.deviations,
-        parameters=model.count_params(),
+        parameters=trainable_parameters(model),
         dataset=recipe.dataset,
         trained_on=recipe.data.section_name,
         training_split=f"{recipe.train.images or len(train):,} images of the training set",
