@@ -15,7 +15,7 @@ from capszoo.layers.matrix import (
 )
 from capszoo.routing import cpu
 
-# Keeps the norm of a matrix away from zero, where it has no gradient (author's code).
+# Under the root of the norm of a matrix: away from zero, where it has no gradient (author's code).
 NORM_FLOOR = 1e-5
 
 
@@ -40,6 +40,7 @@ class AffinePrimaryCapsules(MatrixPrimaryCapsules):
 
     Source: Faria 2019, Table 1, whose count of parameters has the biases; normalised poses from the author's code,
     where they are not mentioned in the paper.
+    Differs from the author's code: 1e-5 stands under the root of |U|_F, not 1e-7 beside it.
     """
 
     def __init__(self, types, normalise=False, **kwargs):
@@ -97,7 +98,7 @@ class NormalisedConvCapsules(_NormalisedVotes, ConvCapsules):
 
     Source: Faria 2019, equation 1; initial weights from the author's code.
     Differs from the paper: matrices stand on the right of poses. With all poses and matrices transposed it is the
-    paper's product.
+    paper's product. Differs from the author's code: it adds 1e-6 to |W|_F once more, outside the root.
     """
 
 
@@ -118,6 +119,7 @@ class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
     fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
     Source: Faria 2019, Table 1 ("flatten") and equation 1; matrices of their own from the author's code, and from the
     paper's count of parameters.
+    Differs from the paper and the author's code: as `NormalisedConvCapsules`.
     """
 
     def build(self, capsules_shape):

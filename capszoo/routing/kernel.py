@@ -40,15 +40,17 @@ class KernelRouting(_ConsensusRouting):
         and shrink from layer to layer; scales from 1/32 to 1 suit all of them.
       kernel: "gaussian" as above, or "spectral", a mixture over frequencies in every dimension of the pose,
         k(mu, V) = sum_q w_q * sum_d exp(-2 pi^2 r_d^2 nu_qd) * cos(2 pi r_d m_qd), r = mu - V, where
-        nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree.
+        nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree. Along D the
+        layers of matrix capsules list a pose column by column, and so these weights are listed.
 
     Errors: `ValueError` for another kernel, for components below one, for initial values that are not positive, and
     see `Routing`.
     Source: Faria 2019, section 4.1. Equation 13 and the spectral mixture are from the author's code, since the
     paper's symbols are lost in print.
     Differs from the author's code: a_i is floored by 1e-6, not raised by 0.1; similarities in equation 13 are those
-    to the final mu_j; bandwidths are positive. Initial values are ours. The code's alpha of about 12 makes all
-    coefficients nearly equal and its theta1 of about 0.1 all activations; and Gaussians of equal scale never part.
+    to the final mu_j; the logits x_j of classes have the term of theta3, as those of all other capsules; bandwidths
+    are positive. Initial values are ours. The code's alpha of about 12 makes all coefficients nearly equal and its
+    theta1 of about 0.1 all activations; and Gaussians of equal scale never part.
     """
 
     def __init__(

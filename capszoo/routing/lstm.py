@@ -25,7 +25,8 @@ class LSTMRouting(_ConsensusRouting):
       mu_j: parent poses `[B, ..., O, D]`; a_j: parent activations `[B, ..., O]`.
       h_ij, s_ij: hidden and cell state, `units` numbers (U) for each pair; zero for every image at first.
       lstm: `kernel[2 D + 2, 4 U]` for the input in the order above, `recurrent_kernel[U, 4 U]`, `bias[4 U]`; gates
-        in the order input, forget, candidate, output. One cell for all pairs and positions.
+        in the order input, forget, candidate, output. One cell for all pairs and positions. Along D the layers of
+        matrix capsules list a pose column by column, and so are the rows of `kernel` for mu_j and V_ij.
       f_c, f_a: ReLU layers of the sizes `compatibility` and `activation`, then one linear unit:
         `compatibility_kernel1`, `compatibility_bias1`, ...
       num_iterations: updates of the coefficients after the uniform ones.
