@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT := build/demo
 
-.PHONY: run test lint lock clean
+.PHONY: run test lint lock wheels clean
 
 run: $(VENV)/ready
 	$(BIN)/capszoo list
@@ -31,6 +31,11 @@ lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet -e ".[dev]"
 	build/lock/bin/python -m pip freeze --exclude-editable > requirements.txt
+
+# The package with its small presets, and the large weights.
+wheels: $(VENV)/ready
+	$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+	cd weights && ../$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 
 clean:
 	rm -rf $(VENV) build dist

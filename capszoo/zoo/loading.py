@@ -46,7 +46,7 @@ def load(name: str, *, num_classes: int | None = None, weights: str | Path | Non
         what is sized by them, are then new and untrained; everything below keeps its weights.
       weights: a safetensors file to load instead of the published one.
 
-    Weights are looked for in `CAPSZOO_HOME`, in the package, in `export/` of a checkout, then at
+    Weights are looked for in `CAPSZOO_HOME`, in the package, in `capszoo-weights`, in `weights/` of a checkout, then at
     `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the
     stored outputs for the stored input.
     Warns if the weights were trained on other data than the preset's name says.

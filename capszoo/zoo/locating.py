@@ -1,10 +1,13 @@
 """Where the files of a preset lie: found, checked, or downloaded."""
 
+import importlib.util
 import os
+import warnings
 from pathlib import Path
 
 import platformdirs
 
+from capszoo.zoo.downloading import download
 from capszoo.zoo.integrity import IntegrityError, verify_file
 
 PACKAGE = Path(__file__).parents[1]
@@ -16,47 +19,78 @@ class WeightsNotFound(FileNotFoundError):
 
 
 def weights_folder() -> Path:
-    """Where the weights inside the package lie."""
+    """Where the cards, and the weights inside the package, lie."""
     return PACKAGE / "weights"
+
+
+def large_weights_folders() -> list[Path]:
+    """Where weights that are too large for the package lie: in the distribution `capszoo-weights`, in a checkout."""
+    found = importlib.util.find_spec("capszoo_weights")
+    installed = [Path(folder) for folder in found.submodule_search_locations] if found else []
+    return [*installed, PACKAGE.parent / "weights" / "capszoo_weights"]
 
 
 def cache_folder() -> Path:
     """`CAPSZOO_HOME`, or the user's cache folder: where downloaded weights are kept."""
-    return Path(os.environ.get("CAPSZOO_HOME") or platformdirs.user_cache_dir("capszoo"))
+    # Not `Path.expanduser`, which fails for a user without a home.
+    return Path(os.path.expanduser(os.environ.get("CAPSZOO_HOME") or platformdirs.user_cache_dir("capszoo")))
 
 
 def find_file(preset, file: str) -> Path:
     """Where a file of a published preset lies, verified against its card; downloads it where nothing is nearer.
 
-    Errors: `WeightsNotFound` saying what was wanted and where it was looked for; `IntegrityError`.
+    Downloads are kept under their SHA-256, so that what another version of a preset has left there is no hindrance. A
+    file that is not what it should be is passed over with a warning; in the cache it is renamed to `NAME.wrong`.
+    Errors: `WeightsNotFound` saying what was wanted and where it was looked for; `IntegrityError` where only wrong
+    files were found, and for a download that is not the published file.
     """
-    folders = [
-        cache_folder() / "weights",
-        weights_folder(),
-        PACKAGE.parent / "export" / "weights",
-    ]
-    candidates = [folder / preset.name / file for folder in folders]
     expected = preset.card.files[file]
+    cached = cache_folder() / "weights" / f"{expected.sha256}{Path(file).suffix}"
+    folders = [weights_folder(), *large_weights_folders()]
+    candidates = [cached, *(folder / preset.name / file for folder in folders)]
+    wrong = []
     for path in candidates:
-        if path.is_file():
+        # Unlike `Path.is_file` not an error where a folder may not be read.
+        if not os.path.isfile(path):
+            continue
+        try:
             verify_file(path, expected.sha256, expected.bytes)
+        except (IntegrityError, OSError) as error:
+            wrong.append(str(error) + (_set_aside(path) if path == cached else ""))
+        else:
+            _warn(wrong, path)
             return path
-    looked = "\n  ".join(map(str, candidates))
     url = os.environ.get("CAPSZOO_RELEASE_URL")
-    if not url:
-        raise WeightsNotFound(
-            f"{file} of {preset.name} is not here. Looked for\n  {looked}\n"
-            "and CAPSZOO_RELEASE_URL, from which it could be downloaded, is not set."
-        )
-    return _download(f"{url.rstrip('/')}/{preset.name}/{file}", candidates[0], expected.sha256)
+    if url:
+        _fetch(f"{url.rstrip('/')}/{preset.name}/{file}", cached, expected)
+        _warn(wrong, cached)
+        return cached
+    if wrong:
+        raise IntegrityError("\n".join(wrong))
+    looked = "\n  ".join(map(str, candidates))
+    raise WeightsNotFound(
+        f"{file} of {preset.name} is not here. Looked for\n  {looked}\n"
+        "Large weights come with `pip install capszoo-weights`, or from CAPSZOO_RELEASE_URL, which is not set."
+    )
 
 
-def _download(url, target, sha256):
-    import pooch
-
+def _set_aside(path):
+    aside = path.with_name(f"{path.name}.wrong")
     try:
-        return Path(pooch.retrieve(url, f"sha256:{sha256}", target.name, target.parent, progressbar=False))
-    except ValueError as error:
-        raise IntegrityError(f"{url} is not the published file: {error}") from error
+        path.replace(aside)
     except OSError as error:
-        raise WeightsNotFound(f"{url} could not be downloaded: {error}") from error
+        return f"; it could not be set aside ({error.strerror})"
+    return f"; set aside as {aside}"
+
+
+def _warn(wrong, used):
+    for message in wrong:
+        warnings.warn(f"{message}; {used} is used instead", stacklevel=4)
+
+
+def _fetch(url, target, expected):
+    try:
+        download(url, target, expected.sha256, expected.bytes)
+    except OSError as error:
+        # Without its cause, which may repeat a password of the URL.
+        raise WeightsNotFound(str(error)) from None

@@ -50,7 +50,7 @@ def install(folder, python, extras, *options):
     install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python]
     wanted = [part for extra in extras for part in ("--extra", extra)]
     subprocess.run([*install, *options, "-r", "pyproject.toml", *wanted], **run)
-    subprocess.run([*install, "--no-deps", "."], **run)
+    subprocess.run([*install, "--no-deps", ".", "./weights"], **run)
     return python
 
 

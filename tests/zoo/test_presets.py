@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import subprocess
 import sys
 
@@ -91,57 +90,6 @@ def test_intact_weights_that_behave_differently_are_an_error(zoo):
     (zoo / "card.json").write_text(json.dumps(card))
     with pytest.raises(IntegrityError, match="differ by"):
         capszoo.load("tiny_mnist")
-
-
-def test_the_cache_comes_before_the_package(zoo, tmp_path):
-    cached = tmp_path / "home" / "weights" / "tiny_mnist"
-    shutil.copytree(zoo, cached)
-    (zoo / "weights.safetensors").unlink()
-    assert locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors").parent == cached
-
-
-def test_weights_come_from_the_release_url_and_are_cached(zoo, tmp_path, monkeypatch):
-    release = tmp_path / "release" / "tiny_mnist"
-    release.mkdir(parents=True)
-    shutil.move(zoo / "weights.safetensors", release)
-    with _serve(tmp_path / "release") as url:
-        monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
-        path = locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
-    assert path == tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors"
-    assert locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors") == path
-
-
-def test_a_damaged_download_is_an_error_and_is_not_kept(zoo, tmp_path, monkeypatch):
-    release = tmp_path / "release" / "tiny_mnist"
-    release.mkdir(parents=True)
-    (release / "weights.safetensors").write_bytes(b"not it")
-    (zoo / "weights.safetensors").unlink()
-    with _serve(tmp_path / "release") as url:
-        monkeypatch.setenv("CAPSZOO_RELEASE_URL", url)
-        with pytest.raises(IntegrityError, match="not the published file"):
-            locating.find_file(presets.get_preset("tiny_mnist"), "weights.safetensors")
-    assert not (tmp_path / "home" / "weights" / "tiny_mnist" / "weights.safetensors").exists()
-
-
-def _serve(folder):
-    import contextlib
-    import functools
-    import http.server
-    import threading
-
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-
-    @contextlib.contextmanager
-    def running():
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            server.server_close()
-
-    return running()
 
 
 def test_a_new_number_of_classes_makes_a_new_head_and_keeps_the_rest(zoo):

@@ -1,0 +1,1 @@
+"""One folder per preset with its `weights.safetensors`; the cards are those of `capszoo`."""
