@@ -211,7 +211,9 @@ def test_pictures_of_any_size_and_format_share_a_batch(signatures):
 
 @pytest.mark.parametrize("picture", [b"", b"not a picture", encoded(GREY)[:200]])
 def test_bytes_that_are_no_picture_are_refused(signatures, picture):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a PNG or JPEG picture is expected|Invalid PNG"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"a PNG or JPEG picture is expected|Invalid PNG"
+    ):
         predict_bytes(signatures, encoded(GREY), picture)
 
 
