@@ -5,6 +5,7 @@ and give only what differs from its defaults. Unknown keys, wrong types and ille
 errors that name the key and the nearest valid one. Parsing never runs code from the file.
 """
 
+import copy
 import dataclasses
 import difflib
 import types
@@ -219,14 +220,18 @@ def apply_overrides(mapping: dict, overrides) -> dict:
     Errors: `ConfigError` for an override without `=`, one that goes through something that is no mapping, and a
     value that is not valid YAML.
     """
-    result = {key: dict(value) if isinstance(value, dict) else value for key, value in mapping.items()}
+    result = copy.deepcopy(mapping)
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals or "." not in dotted:
             raise ConfigError(f"an override is written section.key=value. Received: {override!r}")
-        head, _, key = dotted.strip().partition(".")
-        target = result.setdefault(head, {})
-        if not isinstance(target, dict):
-            raise ConfigError(f"{head}: cannot be overridden by key. Received: {override!r}")
+        *path, key = dotted.strip().split(".")
+        target = result
+        for depth, part in enumerate(path, start=1):
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise ConfigError(
+                    f"{'.'.join(path[:depth])}: cannot be overridden by key. Received: {override!r}"
+                )
         target[key] = _loaded(text, override)
     return result

@@ -305,6 +305,16 @@ def test_an_override_with_a_broken_value_is_refused(text):
         apply_overrides({}, [f"train.epochs={text}"])
 
 
+def test_an_override_goes_as_deep_as_its_dots():
+    before = {"stages": {"parts": {"train": {"epochs": 3, "seed": 1}}}}
+    after = apply_overrides(before, ["stages.parts.train.epochs=4", "stages.objects.train.epochs=5"])
+    assert after["stages"] == {
+        "parts": {"train": {"epochs": 4, "seed": 1}},
+        "objects": {"train": {"epochs": 5}},
+    }
+    assert before["stages"]["parts"]["train"]["epochs"] == 3
+
+
 def test_an_override_cannot_go_into_what_has_no_keys():
     with pytest.raises(ConfigError, match="train: cannot be overridden by key"):
         apply_overrides({"train": 3}, ["train.epochs=3"])

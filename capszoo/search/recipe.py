@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from capszoo import config
 from capszoo.search.space import parse_search
 from capszoo.training import recipe as recipes
 from capszoo.training.recipe import Recipe
@@ -13,4 +14,6 @@ def parse_recipe(name: str, mapping: dict) -> Recipe:
     recipe = recipes.parse_recipe(name, sections, (*recipes.SECTIONS, "search"))
     if "search" not in mapping:
         return recipe
+    if recipe.stages:
+        raise config.ConfigError("search: values are found for one training, and this recipe has stages.")
     return dataclasses.replace(recipe, search=parse_search(mapping["search"], recipe.model, recipe.train))

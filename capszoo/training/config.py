@@ -17,7 +17,7 @@ class TrainConfig:
       images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       start_from: a file of weights to begin with, such as `runs/NAME/best.safetensors`, wherever it has one of the
-        model's in its shape; None begins with random ones.
+        model's in its shape; None begins with random ones, or in a recipe with stages with those of the stage before.
       schedule: how the learning rate falls; "exponential", with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
         rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.

@@ -7,6 +7,13 @@ from capszoo.config import ConfigError, read_yaml
 from capszoo.training.recipe import parse_recipe
 from capszoo.training.weight_files import load_weights
 
+RECIPE, BEST = "recipe.yaml", "best.safetensors"
+
+
+def stage_folder(directory, stage) -> Path:
+    """Where in the folder of a run an earlier stage of it has its own, with the same files."""
+    return Path(directory) / "stages" / stage.name
+
 
 def load_run(directory):
     """Recipe, model and metadata of a run: the recipe is named after the folder and has no card.
@@ -19,7 +26,7 @@ def load_run(directory):
 
 
 def _read_recipe(directory):
-    path = directory / "recipe.yaml"
+    path = directory / RECIPE
     mapping = read_yaml(path)
     try:
         return parse_recipe(directory.resolve().name, mapping)
@@ -29,19 +36,26 @@ def _read_recipe(directory):
 
 def changes(directory, recipe):
     """In words, what `recipe` has otherwise than the run in `directory`; empty where nothing is."""
-    before = _read_recipe(Path(directory)).to_mapping()
+    before, after = (_flat(each.to_mapping()) for each in (_read_recipe(Path(directory)), recipe))
     return "; ".join(
-        f"{part}.{key}: {before.get(part, {}).get(key)!r} -> {value!r}"
-        for part, values in recipe.to_mapping().items()
-        for key, value in values.items()
-        if before.get(part, {}).get(key) != value
+        f"{key}: {before.get(key)!r} -> {after.get(key)!r}"
+        for key in {**after, **before}
+        if before.get(key) != after.get(key)
     )
+
+
+def _flat(mapping, prefix=""):
+    """The values of nested mappings by their dotted keys."""
+    flat = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def load_best(recipe, directory):
     """The inference model of a finished run, with the weights of its lowest validation error, in float32."""
     model = recipe.build()
-    metadata = load_weights(model, Path(directory) / "best.safetensors")
+    metadata = load_weights(model, Path(directory) / BEST)
     return model, metadata
 
 

@@ -7,7 +7,7 @@ from capszoo import config
 from capszoo.extras import backend
 from capszoo.training.config import TrainConfig
 
-SECTIONS = ("model", "data", "train", "card")
+SECTIONS = ("model", "data", "train", "card", "stages")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,20 @@ class CardConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class Stage:
+    """What is trained before the recipe's own `model` and `train`, on the same data.
+
+    where:
+      name: of the stage.
+      model, train: as in `Recipe`; in the recipe's file only what differs from its own sections is given.
+    """
+
+    name: str
+    model: object
+    train: TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
 class Recipe:
     """How a preset is made.
 
@@ -40,6 +54,8 @@ class Recipe:
       dataset: the name of the data set that the recipe is written for; an override may put another one into `data`.
       train: how it is trained.
       card: what the card says that cannot be measured.
+      stages: what is trained before, in this order. Each stage, and then the recipe itself, begins with the best
+        weights of the one before, wherever both have one of the same name in the same shape.
       search: which of its values `capszoo tune` looks for, a `capszoo.search.space.SearchConfig`; None where the recipe
         says nothing of that.
     """
@@ -50,6 +66,7 @@ class Recipe:
     dataset: str
     train: TrainConfig
     card: CardConfig = CardConfig()
+    stages: tuple[Stage, ...] = ()
     search: object | None = None
 
     def build(self, num_classes=None):
@@ -78,9 +95,20 @@ class Recipe:
         """What `model` is trained on, see `capszoo.models.Objective`."""
         return self.model.objective(model, self.data.labels_per_image)
 
+    def at(self, stage):
+        """The recipe of one of its stages."""
+        return dataclasses.replace(
+            self, name=f"{self.name}, {stage.name}", model=stage.model, train=stage.train, stages=()
+        )
+
     def to_mapping(self) -> dict:
         """All that decides the weights, defaults included, as plain data; `parse_recipe` turns it back."""
-        return {part: config.to_mapping(getattr(self, part)) for part in ("model", "data", "train")}
+        mapping = {part: config.to_mapping(getattr(self, part)) for part in ("model", "data", "train")}
+        stages = {
+            stage.name: {part: config.to_mapping(getattr(stage, part)) for part in ("model", "train")}
+            for stage in self.stages
+        }
+        return mapping | ({"stages": stages} if stages else {})
 
 
 def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
@@ -104,4 +132,41 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
         data.section_name,
         config.parse(TrainConfig, mapping.get("train", {}), "train"),
         config.parse(CardConfig, mapping.get("card", {}), "card"),
+        _parse_stages(mapping),
+    )
+
+
+def _parse_stages(mapping):
+    """The section `stages`: by name, what a stage has otherwise than the sections `model` and `train`."""
+    stages = mapping.get("stages", {})
+    if not isinstance(stages, dict):
+        raise config.ConfigError(f"stages: a mapping of stages by name is needed. Received: {stages!r}")
+    if stages and mapping.get("train", {}).get("start_from"):
+        raise config.ConfigError("train.start_from: stages begin with the weights of the one before.")
+    return tuple(_parse_stage(name, changes, mapping) for name, changes in stages.items())
+
+
+def _parse_stage(name, changes, mapping):
+    where = f"stages.{name}"
+    # It names a folder.
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise config.ConfigError(f"{where}: a stage's name is a word of letters, digits and '_'.")
+    if not isinstance(changes, dict):
+        raise config.ConfigError(f"{where}: a mapping of sections is needed. Received: {changes!r}")
+    laid_over = {}
+    for part, values in changes.items():
+        if part not in ("model", "train"):
+            raise config.ConfigError(
+                f"{where}.{part}: unknown section{config.nearest(part, ('model', 'train'))}"
+            )
+        if not isinstance(values, dict):
+            raise config.ConfigError(f"{where}.{part}: a mapping is needed. Received: {values!r}")
+        laid_over[part] = {**mapping.get(part, {}), **values}
+    train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
+    if train.start_from:
+        raise config.ConfigError(
+            f"{where}.train.start_from: stages begin with the weights of the one before."
+        )
+    return Stage(
+        name, config.parse_section("model", laid_over.get("model", mapping["model"]), f"{where}.model"), train
     )

@@ -1,12 +1,14 @@
 """Training: from a recipe to weights, in a folder from which a killed run goes on as if nothing had happened.
 
-The folder of a run holds
+A recipe may have stages: each begins with the best weights of the one before, and the sections of the recipe itself are
+the last. The folder of a run holds
   recipe.yaml              every value the run was started with,
   checkpoint.safetensors   weights, optimiser state and step, replaced every `checkpoint_steps` steps,
   best.safetensors         weights with the lowest validation error, or those at which `train.stop_at_error` ended it;
                            the last ones where the data have no validation split,
   log.jsonl                one line per checkpoint and per epoch,
-  tensorboard/             the same numbers for TensorBoard.
+  tensorboard/             the same numbers for TensorBoard,
+  stages/NAME/             the same of each stage before the last.
 
 Data, augmentation and order are pure functions of (seed, step), so a run that is killed and started again with the
 same command ends with the same bits on a CPU.
@@ -27,12 +29,13 @@ import yaml
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
 from capszoo.extras import extra
+from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.files import write_text
-from capszoo.training.folder import changes, read_log
+from capszoo.training.folder import BEST, RECIPE, changes, read_log, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
-from capszoo.training.weight_files import read_arrays, save_weights, start_weights, write_arrays
+from capszoo.training.weight_files import WeightsError, save_weights, start_weights
 
 LOGGER = logging.getLogger(__name__)
 
@@ -49,16 +52,48 @@ def dtype_policy(name):
 
 
 def train(recipe, directory, reporter=None, pause_after=None):
-    """Trains `recipe` in `directory`, or goes on where a run of the same recipe stopped there.
+    """Trains `recipe`, all its stages, in `directory`, or goes on where a run of the same recipe stopped there.
 
-    `reporter` has `begin(recipe, step, total)`, `step(logs)` and `epoch(record)`; see `capszoo.cli`.
-    `pause_after` ends the call after so many epochs of the run; a later call goes on from there.
+    `reporter` has `begin(recipe, step, total)`, which is called for each stage, `step(logs)` and `epoch(record)`; see
+    `capszoo.cli`.
+    `pause_after` ends the call after so many epochs of the last stage; a later call goes on from there.
     Returns the record of the last epoch, a dict.
-    Errors: `ConfigError` if the folder holds a run of another recipe, or another process trains there;
-    `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
+    Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, or another process
+    trains there; `WeightsError` for a run that has lost its weights; `TrainingDiverged` for a loss that is not finite,
+    with the last good weights kept.
     """
-    with _alone_in(Path(directory)):
-        return _Run(recipe, Path(directory), reporter).finish(pause_after)
+    directory = Path(directory)
+    with _alone_in(directory):
+        _claim(recipe, directory)
+        start = recipe.train.start_from
+        # A stage that lies behind a checkpoint of the last one has nothing left to do.
+        for stage in () if (directory / FILE).exists() else recipe.stages:
+            folder = stage_folder(directory, stage)
+            folder.mkdir(parents=True, exist_ok=True)
+            _claim(recipe.at(stage), folder)
+            _Run(recipe.at(stage), folder, reporter, start).finish()
+            start = folder / BEST
+        return _Run(recipe, directory, reporter, start).finish(pause_after)
+
+
+def _claim(recipe, directory):
+    """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
+    path = directory / RECIPE
+    if not (directory / FILE).exists():
+        write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
+        return
+    if not path.exists():
+        raise ConfigError(
+            f"{directory} has a checkpoint and no {RECIPE}, so nobody knows of what. Put it back, or give another "
+            "folder with --out."
+        )
+    # Parsed, since options that are newer than the run had their defaults in it.
+    changed = changes(directory, recipe)
+    if changed:
+        raise ConfigError(
+            f"{directory} holds a run of another recipe ({changed}). "
+            "Give another folder with --out, or delete that one."
+        )
 
 
 @contextlib.contextmanager
@@ -79,11 +114,10 @@ def _alone_in(directory):
 
 
 class _Run:
-    """One run of `train`: a model, an optimiser and the step they have reached."""
+    """One stage of `train`: a model, an optimiser and the step they have reached."""
 
-    def __init__(self, recipe, directory, reporter):
+    def __init__(self, recipe, directory, reporter, start):
         self.recipe, self.directory, self.reporter = recipe, directory, reporter
-        self._claim()
         config = recipe.train
         keras.utils.set_random_seed(config.seed)
         with dtype_policy(config.precision):
@@ -97,39 +131,24 @@ class _Run:
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()
+        self.checkpoint = Checkpoint(directory, self.model, self.objective.model)
         self.step, self.best_error, self.stopped = 0, None, False
-        if self.checkpoint.exists():
+        if self.checkpoint.path.exists():
             self._restore()
         else:
-            fresh = [weight.path for weight in self.model.weights]
-            if config.start_from:
-                fresh = start_weights(self.model, config.start_from)
-                LOGGER.info("starting from %s; random: %s", config.start_from, ", ".join(fresh) or "nothing")
-            if self.objective.begin:
-                self.objective.begin(recipe.data.open("train"), fresh)
-            first = self._batch_at(0)["images"]
-            health = check_health(recipe, self.model, first, fresh=not config.start_from)
-            LOGGER.info("activations at the start: %s", health)
+            self._start(start)
             self._save()
 
-    @property
-    def checkpoint(self):
-        return self.directory / "checkpoint.safetensors"
-
-    def _claim(self):
-        """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
-        path = self.directory / "recipe.yaml"
-        mapping = self.recipe.to_mapping()
-        if path.exists() and self.checkpoint.exists():
-            # Parsed, since options that are newer than the run had their defaults in it.
-            changed = changes(self.directory, self.recipe)
-            if changed:
-                raise ConfigError(
-                    f"{self.directory} holds a run of another recipe ({changed}). "
-                    "Give another folder with --out, or delete that one."
-                )
-        else:
-            write_text(path, yaml.safe_dump(mapping, sort_keys=False))
+    def _start(self, start):
+        """Gives the model the weights that it begins with, wherever the file `start` has one in its shape."""
+        fresh = [weight.path for weight in self.model.weights]
+        if start:
+            fresh = start_weights(self.model, start)
+            LOGGER.info("starting from %s; random: %s", start, ", ".join(fresh) or "nothing")
+        if self.objective.begin:
+            self.objective.begin(self.recipe.data.open("train"), fresh)
+        health = check_health(self.recipe, self.model, self._batch_at(0)["images"], fresh=not start)
+        LOGGER.info("activations at the start: %s", health)
 
     def _compile(self):
         config = self.recipe.train
@@ -153,35 +172,22 @@ class _Run:
     def _batch_at(self, step):
         return {**self.batches.batch_at(step), "progress": step / self.total}
 
-    def _state(self):
-        weights = {v.path for v in self.model.weights}
-        # Random states go by their place: Keras names them by what else the process has made.
-        names = [
-            f"model/{v.path}" if v.path in weights else f"random/{i}"
-            for i, v in enumerate(self.model.variables)
-        ]
-        # What only training has: noise of the bound's samples, the generator of the sleep phase.
-        known = {id(variable) for variable in self.model.variables}
-        training = [v for v in self.objective.model.variables if id(v) not in known]
-        names += [f"training/{i}" for i in range(len(training))]
-        names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(self.optimizer.variables)]
-        variables = [*self.model.variables, *training, *self.optimizer.variables]
-        return dict(zip(names, variables, strict=True))
-
     def _save(self):
-        arrays = {name: np.asarray(variable) for name, variable in self._state().items()}
-        metadata = {"step": self.step, "best_error": self.best_error, "stopped": self.stopped}
-        write_arrays(self.checkpoint, arrays, metadata)
+        self.checkpoint.save({"step": self.step, "best_error": self.best_error, "stopped": self.stopped})
 
     def _restore(self):
-        arrays, metadata = read_arrays(self.checkpoint)
-        for name, variable in self._state().items():
-            # Early checkpoints hold scalars as arrays of one element, and no state of the objective.
-            if name in arrays or not name.startswith("training/"):
-                variable.assign(arrays[name].reshape(variable.shape))
+        """Goes on from the checkpoint. Errors: `WeightsError` where it cannot be of this run, or its best is gone."""
+        metadata = self.checkpoint.restore()
         self.step, self.best_error = metadata["step"], metadata["best_error"]
         # Absent in checkpoints that are older than `stop_at_error`.
         self.stopped = metadata.get("stopped", False)
+        if not 0 <= self.step <= self.total:
+            raise WeightsError(f"{self.checkpoint.path} is of step {self.step}; the run has {self.total}.")
+        if self.step >= self.batches.steps_per_epoch and not (self.directory / BEST).exists():
+            raise WeightsError(
+                f"{self.directory / BEST} is gone, the best weights up to step {self.step}. Put it back, or delete the "
+                "folder and train again."
+            )
         self._truncate_log()
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 
@@ -255,7 +261,7 @@ class _Run:
     def _diverged(self, step):
         return TrainingDiverged(
             f"the loss stopped being finite between steps {self.step} and {step}; the weights of step "
-            f"{self.step} are kept in {self.checkpoint}. Lower train.learning_rate or train.gradient_clip."
+            f"{self.step} are kept in {self.checkpoint.path}. Lower train.learning_rate or train.gradient_clip."
         )
 
     @contextlib.contextmanager
@@ -289,9 +295,7 @@ class _Run:
         # Of equal errors the later one wins: it has seen more of the data.
         if self.stopped or None in (error, self.best_error) or error <= self.best_error:
             self.best_error = error
-            save_weights(
-                self.model, self.directory / "best.safetensors", metadata={"step": self.step, "error": error}
-            )
+            save_weights(self.model, self.directory / BEST, metadata={"step": self.step, "error": error})
         return record if error is None else record | {"best_validation_error": self.best_error}
 
     def _error(self, split):

@@ -27,10 +27,26 @@ def write_arrays(path, arrays: dict[str, np.ndarray], metadata: dict | None = No
                 temporary,
                 metadata={key: json.dumps(value) for key, value in (metadata or {}).items()},
             )
+            _sort_metadata(temporary)
             # The library makes files for their owner's eyes only; weights are for everybody who has the package.
             temporary.chmod(0o644)
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
+
+
+def _sort_metadata(path):
+    """Puts the metadata of a safetensors file in order: the library writes them in a random one each time.
+
+    The header is JSON, padded with spaces; its length stands before it in eight bytes, lowest first.
+    """
+    with Path(path).open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if header["__metadata__"] and len(text) <= size:
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def read_arrays(path) -> tuple[dict[str, np.ndarray], dict]:

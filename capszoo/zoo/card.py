@@ -52,6 +52,7 @@ class Card:
       dataset: the data set in the preset's name; trained_on: what the weights have really seen.
       training_split, training_fingerprint, preprocessing: which images those were.
       recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).
+      stages: the same of each stage that was trained before, by its name.
       metrics: `Measurement`s, written by the evaluation command.
       licence, data_licence: of the weights and of the data.
       files: files of the preset by name; exports: exported formats by name.
@@ -82,6 +83,7 @@ class Card:
     revision: str
     format: int = FORMAT
     search: SearchRecord | None = None
+    stages: dict[str, dict[str, float | int | str]] = dataclasses.field(default_factory=dict)
 
     def described(self) -> dict:
         """What the card section of a recipe says, see `capszoo.training.recipe.CardConfig`."""
@@ -103,7 +105,8 @@ class Card:
             "architecture": f"{self.architecture}, {self.routing} routing, {self.parameters:,} parameters",
             "paper": f"{self.paper}; {self.reference}",
             "trained on": f"{self.trained_on} ({self.training_split}), {self.preprocessing}",
-            "training": ", ".join(f"{key} {value}" for key, value in self.training.items()),
+            **{f"stage {name}": _listed(facts) for name, facts in self.stages.items()},
+            "training": _listed(self.training),
             "licence": f"{self.licence}; data: {self.data_licence}",
             "published": f"{self.date}, revision {self.revision}",
         }
@@ -123,6 +126,10 @@ class Card:
         if self.search:
             lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
         return "\n".join(lines) + "\n"
+
+
+def _listed(facts):
+    return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
 def read_card(path) -> Card:

@@ -26,7 +26,11 @@ class Preset:
     @property
     def recipe(self):
         """The parsed `capszoo.zoo.recipes.Recipe`; of the weights, where there are any. Imports Keras."""
-        mapping = {**self.mapping, **self.card.recipe} if self.card else self.mapping
+        mapping = self.mapping
+        if self.card:
+            # The weights may be older than the recipe: what decides weights is the card's, as a whole.
+            others = {part: mapping[part] for part in ("card", "search") if part in mapping}
+            mapping = {**others, **self.card.recipe}
         return recipes.parse_recipe(self.name, mapping)
 
     @property

@@ -17,8 +17,8 @@ from capszoo.data.split import Stream, generator
 from capszoo.models.network import trainable_parameters
 from capszoo.protocols import evaluate, provenance
 from capszoo.search import record as searches
-from capszoo.training.folder import changes, load_best, read_log
-from capszoo.training.weight_files import load_weights, save_weights, write_arrays
+from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
+from capszoo.training.weight_files import load_weights, read_arrays, save_weights, write_arrays
 from capszoo.zoo import locating
 from capszoo.zoo.card import Card, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
@@ -137,8 +137,6 @@ def _write_check(model, path):
 
 
 def _card(recipe, model, run, best, metrics, folder, dtype):
-    record = read_log(run)
-    speeds = [line["images_per_second"] for line in record]
     train = recipe.data.open("train")
     return Card(
         name=recipe.name,
@@ -155,14 +153,11 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         training_fingerprint=train.fingerprint(),
         preprocessing=_preprocessing(recipe.data),
         recipe=recipe.to_mapping(),
-        training={
-            "epochs": recipe.train.epochs,
-            "best step": best["step"],
-            "steps": record[-1]["step"],
-            **({} if best["error"] is None else {"validation error": best["error"]}),
-            "median images/s": round(float(np.median(speeds)), 1),
-            "precision": recipe.train.precision,
-            "backend": keras.backend.backend(),
+        training=_training(recipe, run, best),
+        stages={
+            stage.name: _training(recipe.at(stage), folder, read_arrays(folder / BEST)[1])
+            for stage in recipe.stages
+            for folder in [stage_folder(run, stage)]
         },
         metrics=tuple(metrics),
         licence=LICENCE,
@@ -175,6 +170,21 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         date=provenance.today(),
         revision=provenance.revision(),
     )
+
+
+def _training(recipe, run, best):
+    """What the run in a folder reported, of one stage."""
+    record = read_log(run)
+    speeds = [line["images_per_second"] for line in record]
+    return {
+        "epochs": recipe.train.epochs,
+        "best step": best["step"],
+        "steps": record[-1]["step"],
+        **({} if best["error"] is None else {"validation error": best["error"]}),
+        "median images/s": round(float(np.median(speeds)), 1),
+        "precision": recipe.train.precision,
+        "backend": keras.backend.backend(),
+    }
 
 
 def _preprocessing(data):

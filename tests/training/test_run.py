@@ -23,6 +23,7 @@ from capszoo import cli
 from capszoo.config import ConfigError
 from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
+from capszoo.training import checkpoint
 from capszoo.training import run as training
 from capszoo.training.folder import load_best, load_run, read_log
 from capszoo.training.health import TrainingDiverged, check_health
@@ -312,7 +313,7 @@ def test_of_equal_errors_the_later_is_best_and_a_worse_one_changes_nothing(small
     monkeypatch.setattr(training, "predict_split", scripted)
     recipe = small(*ONE_STEP, "train.epochs=4")
     with monkeypatch.context() as patch:
-        patch.setattr(training, "write_arrays", interrupted(training.write_arrays, 3, "after"))
+        patch.setattr(checkpoint, "write_arrays", interrupted(checkpoint.write_arrays, 3, "after"))
         with pytest.raises(Killed):
             train(recipe, tmp_path)
     record = train(recipe, tmp_path)
@@ -370,7 +371,7 @@ def test_where_the_test_error_ends_a_run_the_weights_of_that_epoch_are_kept(smal
     ]
     weights = script_errors(monkeypatch, of=scripts)
     with monkeypatch.context() as patch:
-        patch.setattr(training, "write_arrays", interrupted(training.write_arrays, 3, "before"))
+        patch.setattr(checkpoint, "write_arrays", interrupted(checkpoint.write_arrays, 3, "before"))
         with pytest.raises(Killed):
             train(recipe, tmp_path)
     record = train(recipe, tmp_path)
@@ -529,7 +530,7 @@ def test_a_run_interrupted_beside_any_checkpoint_ends_with_the_same_bits_and_lin
     train(recipe, tmp_path / "whole")
     for step, when in ((1, "after"), (3, "before"), (4, "after")):
         with monkeypatch.context() as patch:
-            patch.setattr(training, "write_arrays", interrupted(training.write_arrays, step, when))
+            patch.setattr(checkpoint, "write_arrays", interrupted(checkpoint.write_arrays, step, when))
             with pytest.raises(Killed):
                 train(recipe, tmp_path / "broken")
     assert train(recipe, tmp_path / "broken") == read_log(tmp_path / "broken")[-1]
@@ -559,11 +560,19 @@ def interrupted(write, step, when):
     return write_and_end
 
 
+def test_equal_runs_have_equal_bytes(small, tmp_path):
+    for name in ("first", "second"):
+        train(small(*ONE_STEP), tmp_path / name)
+    for file in ("best.safetensors", "checkpoint.safetensors"):
+        first, second = ((tmp_path / name / file).read_bytes() for name in ("first", "second"))
+        assert first == second, file
+
+
 def test_a_run_with_dropout_goes_on_in_a_process_that_has_made_other_models(small, tmp_path, monkeypatch):
     recipe = read_recipe_of_a_cnn(small)
     train(recipe, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(training, "write_arrays", interrupted(training.write_arrays, 1, "after"))
+        patch.setattr(checkpoint, "write_arrays", interrupted(checkpoint.write_arrays, 1, "after"))
         with pytest.raises(Killed):
             train(recipe, tmp_path / "killed")
     train(recipe, tmp_path / "killed")
@@ -590,7 +599,7 @@ def test_a_checkpoint_that_holds_scalars_as_single_elements_is_understood(finish
     scalars = [name for name, array in arrays.items() if array.ndim == 0]
     assert any("iteration" in name for name in scalars)
     flat = {name: np.atleast_1d(array) for name, array in arrays.items()}
-    training.write_arrays(directory / "checkpoint.safetensors", flat, metadata)
+    write_arrays(directory / "checkpoint.safetensors", flat, metadata)
     assert train(finished.recipe, directory) == finished.record
 
 
@@ -601,6 +610,30 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_new_start(finished, tmp_path
     with pytest.raises(WeightsError, match="truncated or damaged"):
         train(finished.recipe, directory)
     assert len(read_log(directory)) == len(CHECKPOINTS)
+
+
+def test_a_checkpoint_without_its_recipe_is_an_error_and_not_another_training(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    (directory / "recipe.yaml").unlink()
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(ConfigError, match=r"has a checkpoint and no recipe\.yaml, so nobody knows of what"):
+        train(finished.recipe, directory)
+    assert {path: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def test_a_checkpoint_from_beyond_the_end_is_an_error(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    arrays, metadata = read_arrays(directory / "checkpoint.safetensors")
+    write_arrays(directory / "checkpoint.safetensors", arrays, metadata | {"step": 61})
+    with pytest.raises(WeightsError, match=r"checkpoint\.safetensors is of step 61; the run has 60"):
+        train(finished.recipe, directory)
+
+
+def test_a_run_that_has_lost_its_best_weights_does_not_end_well(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    (directory / "best.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"best\.safetensors is gone, the best weights up to step 60"):
+        train(finished.recipe, directory)
 
 
 def copy_run(source, target):

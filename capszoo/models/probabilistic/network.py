@@ -54,14 +54,14 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
 
     where:
       posterior: what q says of poses: "delta", a point, or "gaussian", which learns only when it is started from the
-        weights of the former (section 2.3): `train.start_from`.
+        weights of the former (section 2.3): by a stage before, or `train.start_from`.
       presence: p, how likely an object is present; clutter: rho_0, how strongly the clutter draws parts.
       clutter_deviation, off_deviation: of the poses of parts in the clutter, and of parts that are not there;
         least_deviation: of the poses of parts in an object.
       temperature: of all relaxed presences.
       pixel_deviation: sigma of equation 7.
       learns: "bound", everything, from the images; or "sleep", which the paper has not: the inference network alone,
-        from what the generative model draws of turned objects, once it has learnt the bound (`train.start_from`). See
+        from what the generative model draws of turned objects, once it has learnt the bound in a stage before. See
         `capszoo.models.probabilistic.sleep_phase`.
       sleep_angle: how far capsules are turned at most, in degrees.
 

@@ -50,7 +50,7 @@ def sleep_objective(model, generator, max_angle):
     def begin(split, fresh):
         if fresh:
             raise ConfigError(
-                "the sleep phase is for a network that has learnt the bound: give its weights as train.start_from. "
+                "the sleep phase is for a network that has learnt the bound: in a stage before, or train.start_from. "
                 f"Random are {fresh[0]} and {len(fresh) - 1} other weights."
             )
         generator.set_weights(model.get_weights())

@@ -1,0 +1,215 @@
+"""A recipe with stages is one training: one command, one folder, the same bits however often it is killed."""
+
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+from support import assert_same_state
+from tiny import PROBABILISTIC
+
+from capszoo.config import ConfigError
+from capszoo.training.folder import load_run, read_log
+from capszoo.training.run import train
+from capszoo.training.weight_files import read_arrays
+from capszoo.zoo import locating, recipes
+from capszoo.zoo.loading import load
+from capszoo.zoo.presets import get_preset
+from capszoo.zoo.publishing import publish
+from capszoo.zoo.recipes import parse_recipe, read_recipe
+
+# The tiny MNIST is the only one there is.
+pytestmark = pytest.mark.usefixtures("data")
+
+# As in probabilistic_mnist: parts of one object, three objects of these parts, sleep. Each of two epochs of four steps.
+MAPPING = {
+    "model": {"name": "probabilistic", **PROBABILISTIC, "learns": "sleep"},
+    "data": {"name": "mnist", "validation": 50},
+    "train": {"epochs": 2, "batch_size": 60, "checkpoint_steps": 3},
+    "stages": {
+        "parts": {"model": {"learns": "bound", "objects": 1}, "train": {"learning_rate": 3e-3}},
+        "objects": {"model": {"learns": "bound"}},
+    },
+    "card": {"title": "A tiny net", "routing": "variational"},
+}
+FOLDERS = ("stages/parts", "stages/objects", ".")
+
+
+class Copies:
+    """A reporter that copies the folder of the run, as a kill would leave it: in a stage, and at a stage's end."""
+
+    def __init__(self, directory, target):
+        self.directory, self.target, self.stage_steps = directory, target, 0
+        self.begun, self.said = [], []
+
+    def begin(self, recipe, step, total):
+        self.begun.append((recipe.name, step, total))
+        self.stage_steps = 0
+
+    def step(self, _):
+        self.stage_steps += 1
+        if (len(self.begun), self.stage_steps) == (2, 6):
+            shutil.copytree(self.directory, self.target / "inside")
+
+    def epoch(self, record):
+        if (len(self.begun), record["epoch"]) == (2, 2):
+            shutil.copytree(self.directory, self.target / "boundary")
+
+
+@pytest.fixture(scope="module")
+def runs(data):
+    """The folder `whole` of a run that nobody stopped, what was reported of it and logged, and copies on its way."""
+    (data / "staged.yaml").write_text(yaml.safe_dump(MAPPING, sort_keys=False), encoding="utf-8")
+    reporter = Copies(data / "whole", data)
+    logger, handler = logging.getLogger("capszoo"), logging.Handler()
+    handler.emit = lambda record: reporter.said.append(record.getMessage())
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        train(read_recipe(data / "staged.yaml"), data / "whole", reporter)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return data, reporter
+
+
+def test_one_command_trains_all_stages_into_one_folder(runs):
+    root, reporter = runs
+    assert reporter.begun == [("staged, parts", 0, 8), ("staged, objects", 0, 8), ("staged", 0, 8)]
+    for folder in FOLDERS:
+        assert [r["epoch"] for r in read_log(root / "whole" / folder) if "epoch" in r] == [1, 2]
+    recipe, model, _ = load_run(root / "whole")
+    assert recipe.to_mapping() == read_recipe(root / "staged.yaml").to_mapping()
+    assert [stage.name for stage in recipe.stages] == ["parts", "objects"]
+    assert [recipe.at(stage).model.objects for stage in recipe.stages] == [1, 3]
+    assert model.output["scores"].shape == (None, 3)
+
+
+def test_a_stage_begins_with_the_best_weights_of_the_one_before(runs):
+    """Sleep leaves the generative model alone, so its templates are those of the objects' best epoch."""
+    root, reporter = runs
+    objects, slept = (read_arrays(root / "whole" / f / "best.safetensors")[0] for f in FOLDERS[1:])
+    np.testing.assert_array_equal(slept["renderer/templates"], objects["renderer/templates"])
+    assert np.any(slept["conv1/kernel"] != objects["conv1/kernel"])
+    first, second = (text for text in reporter.said if text.startswith("starting from"))
+    assert first.startswith(f"starting from {root / 'whole' / FOLDERS[0] / 'best.safetensors'}; random: ")
+    assert "selection/offsets" in first
+    assert "renderer" not in first
+    assert second == f"starting from {root / 'whole' / FOLDERS[1] / 'best.safetensors'}; random: nothing"
+
+
+@pytest.mark.parametrize("killed", ["inside", "boundary"])
+def test_killed_in_a_stage_or_between_two_it_ends_with_the_same_bits(runs, killed):
+    root, _ = runs
+    steps = [read_arrays(path)[1]["step"] for path in sorted((root / killed).rglob("checkpoint.safetensors"))]
+    assert (
+        steps == {"inside": [4, 8], "boundary": [8, 8]}[killed]
+    )  # objects, parts; nothing of the last stage
+    train(read_recipe(root / "staged.yaml"), root / killed)
+    assert_same_runs(root / killed, root / "whole")
+
+
+def assert_same_runs(directory, reference):
+    for folder in FOLDERS:
+        for file in ("checkpoint", "best"):
+            arrays, metadata = read_arrays(directory / folder / f"{file}.safetensors")
+            expected, expected_metadata = read_arrays(reference / folder / f"{file}.safetensors")
+            assert metadata == expected_metadata
+            assert_same_state(arrays, expected)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_by_the_system_it_ends_with_the_same_bits(runs):
+    root, _ = runs
+    code = "from capszoo.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", root / "staged.yaml", "--out", root / "killed"]
+    for folder in FOLDERS:  # once in each stage
+        path = root / "killed" / folder / "checkpoint.safetensors"
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            while run.poll() is None and not path.exists():
+                time.sleep(0.002)
+            run.kill()
+        assert run.returncode == -signal.SIGKILL
+    subprocess.run(command, check=True, capture_output=True)
+    assert_same_runs(root / "killed", root / "whole")
+
+
+def test_a_finished_training_started_again_does_nothing(runs):
+    root, _ = runs
+    before = {path: path.read_bytes() for path in (root / "whole").rglob("*.safetensors")}
+    reporter = Copies(root / "whole", root / "none")
+    record = train(read_recipe(root / "staged.yaml"), root / "whole", reporter)
+    assert record == read_log(root / "whole")[-1]
+    assert reporter.begun == [("staged", 8, 8)]
+    assert {path: path.read_bytes() for path in (root / "whole").rglob("*.safetensors")} == before
+
+
+def test_a_stage_that_was_changed_is_another_training(runs):
+    root, _ = runs
+    recipe = read_recipe(root / "staged.yaml", ["stages.parts.train.learning_rate=1e-3"])
+    with pytest.raises(ConfigError, match=r"\(stages.parts.train.learning_rate: 0.003 -> 0.001\)"):
+        train(recipe, root / "whole")
+
+
+def test_the_card_records_every_stage(runs, tmp_path, monkeypatch):
+    root, _ = runs
+    (tmp_path / "configs").mkdir()
+    shutil.copy(root / "staged.yaml", tmp_path / "configs")
+    monkeypatch.setattr(recipes, "folder", lambda: tmp_path / "configs")
+    monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path / "weights")
+    monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
+    recipe = read_recipe("staged")
+    card = publish(recipe, root / "whole", tmp_path / "weights")
+    assert card.recipe == recipe.to_mapping()
+    assert list(card.stages) == ["parts", "objects"]
+    for folder, facts in zip(FOLDERS, [*card.stages.values(), card.training], strict=True):
+        _, best = read_arrays(root / "whole" / folder / "best.safetensors")
+        assert (facts["steps"], facts["best step"], facts["validation error"]) == (
+            8,
+            best["step"],
+            best["error"],
+        )
+    assert get_preset("staged").card == card
+    assert load("staged").preset.recipe.stages == recipe.stages
+    assert f"| stage parts | epochs 2, best step {card.stages['parts']['best step']}, " in card.to_markdown()
+
+
+def test_weights_that_are_older_than_the_stages_of_their_recipe_keep_their_own_recipe():
+    recipe = get_preset("probabilistic_mnist").recipe
+    assert recipe.train.start_from == "runs/probabilistic_objects/best.safetensors"
+    assert recipe.stages == ()
+    assert [stage.name for stage in read_recipe("probabilistic_mnist").stages] == ["parts", "objects"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([1], r"stages: a mapping of stages by name is needed\. Received: \[1\]"),
+        ({"../a": {}}, r"stages\.\.\./a: a stage's name is a word"),
+        ({"a": None}, r"stages\.a: a mapping of sections is needed\. Received: None"),
+        ({"a": {"data": {}}}, r"stages\.a\.data: unknown section.* Valid: model, train"),
+        ({"a": {"model": 3}}, r"stages\.a\.model: a mapping is needed\. Received: 3"),
+        ({"a": {"model": {"objcts": 3}}}, r"stages\.a\.model\.objcts: unknown key; did you mean 'objects'"),
+        ({"a": {"train": {"epochs": 0}}}, r"train\.epochs: must be at least 1"),
+        (
+            {"a": {"train": {"start_from": "b"}}},
+            r"stages\.a\.train\.start_from: stages begin with the weights",
+        ),
+    ],
+)
+def test_a_stage_that_makes_no_sense_is_refused(stages, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe("tiny", {**MAPPING, "stages": stages})
+
+
+def test_stages_leave_no_other_weights_to_start_from_and_nothing_to_search():
+    with pytest.raises(ConfigError, match=r"^train.start_from: stages begin with the weights"):
+        parse_recipe("tiny", {**MAPPING, "train": {"start_from": "a.safetensors"}})
+    with pytest.raises(ConfigError, match=r"^search: values are found for one training"):
+        parse_recipe("tiny", {**MAPPING, "search": {"space": {}}})
