@@ -19,8 +19,8 @@ def read_image(path, image_shape, resize=False):
     """The picture in a file, as float32 `[H, W, C]` in [0, 1].
 
     where:
-      path: a regular file of one of `FORMATS`, told by its contents, with at most `MAX_PIXELS` pixels; of an animation
-        the first frame.
+      path: a regular file of one of `FORMATS`, recognised by its contents, with at most `MAX_PIXELS` pixels; of an
+        animation the first frame.
       image_shape: the model's `(H, W, C)`; C is 1 (grey), 3 (colour), or 2 for a stereo pair, which is one picture
         of `H x 2W`: the left camera's view in its left half becomes channel 0, the right one channel 1.
       resize: scales a picture of another size to `H x W` (bilinear, anti-aliased), whatever its aspect ratio; the
@@ -72,7 +72,7 @@ def _opened(path):
                 size = f"{image.height:,} x {image.width:,}"
                 raise ValueError(f"{size} pixels are more than the {MAX_PIXELS:,} that are read")
             return ImageOps.exif_transpose(image)
-    # Pillow's decoders answer damaged files with OSError, SyntaxError, ValueError and their own errors.
+    # For damaged files Pillow's decoders raise OSError, SyntaxError, ValueError and errors of their own.
     except Exception as error:
         raise ValueError(
             f"expected a whole, readable picture file (PNG, JPEG, ...). Received: {path} ({error})"

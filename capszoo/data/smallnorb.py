@@ -190,12 +190,12 @@ def jitter(images: np.ndarray, rng: np.random.Generator, brightness: float, cont
 
 def crop(images: np.ndarray, size: int, rng: np.random.Generator | None, shift=(0, 0)) -> np.ndarray:
     """A size x size window of each image: anywhere, uniformly, or without `rng` `shift` pixels from the middle."""
-    slack = images.shape[1] - size
+    margin = images.shape[1] - size
     if rng is None:
-        top, left = (slack // 2 + pixels for pixels in shift)
+        top, left = (margin // 2 + pixels for pixels in shift)
         return images[:, top : top + size, left : left + size]
     windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
-    rows, columns = rng.integers(0, slack, size=(2, len(images)), endpoint=True)
+    rows, columns = rng.integers(0, margin, size=(2, len(images)), endpoint=True)
     return np.moveaxis(windows[np.arange(len(images)), rows, columns], 1, -1)
 
 
@@ -256,7 +256,7 @@ def read_pairs(
         for batch in tfds.as_numpy(dataset):
             images.append(resize(np.concatenate([batch["image"], batch["image2"]], -1), size))
             codes.append(np.stack([batch[label] for label in labels]))
-    # TensorFlow and TFDS answer damaged files with errors of many kinds, over many lines.
+    # For damaged files TensorFlow and TFDS raise errors of many kinds, over many lines.
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{newest}: the prepared copy cannot be read: {reason}") from error

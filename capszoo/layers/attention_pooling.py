@@ -1,4 +1,4 @@
-"""Capsules that look at the whole image, each where it wants to."""
+"""Capsules that pool features of the whole image, each by attention weights of its own."""
 
 import keras
 from keras import ops
@@ -12,7 +12,8 @@ class AttentionPooling(keras.layers.Layer):
         values_n = b_n + sum_p w_np * (V_n f'_p),   w_n = softmax over p of (a_n . f'_p)
 
     where:
-      f_p: features `[B, H, W, F]` at position p; e_p: learned, `[H, W, F]`, without which a mean forgets places.
+      f_p: features `[B, H, W, F]` at position p; e_p: learned, `[H, W, F]`,
+        without which a mean is the same wherever the features are.
       values: `[B, N, D]`, float32.
 
     Source: Smith et al. 2020, appendix B ("attentive pooling"), after Kosiorek et al. 2019.

@@ -55,7 +55,7 @@ class SampledCapsules(keras.layers.Layer):
             density = density + ops.sum(normal.log_prob(sampled_poses), axis=axes)
         return sampled_poses, ops.sigmoid(sampled), sampled, density
 
-    # Shapes are told, since JAX's distributions cannot be traced for a batch of any size.
+    # Shapes are given, since JAX's distributions cannot be traced for a batch of any size.
     def compute_output_shape(self, poses_shape, logits_shape, log_deviations_shape=None):
         return (poses_shape, logits_shape, logits_shape, logits_shape)
 

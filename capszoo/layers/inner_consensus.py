@@ -104,7 +104,7 @@ class NormalisedConvCapsules(_NormalisedVotes, ConvCapsules):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
-    """Class capsules that hear every capsule below, each through a matrix of its own for every class.
+    """Class capsules that every capsule below votes for, each through a matrix of its own for every class.
 
         V_ij = M_i W_ij / |W_ij|_F                           # equation 1
         M_j, a_j = routing(V_ij, a_i)

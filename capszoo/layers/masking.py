@@ -1,4 +1,4 @@
-"""Masks that let only chosen capsules speak to the decoder."""
+"""Masks that pass only chosen capsules on to the decoder."""
 
 import keras
 from keras import ops

@@ -184,7 +184,7 @@ class MatrixPrimaryCapsules(_PosedCapsules):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class ConvCapsules(_RoutedCapsules):
-    """Convolutional capsules: each parent hears the children in its window, through one matrix per tap and type.
+    """Convolutional capsules: the children in a parent's window vote for it, through one matrix per tap and type.
 
         V_ij = M_i W_ij                                      # section 2
         M_j, a_j = routing(V_ij, a_i)
@@ -195,7 +195,7 @@ class ConvCapsules(_RoutedCapsules):
         standard deviation 0.3; the same at all positions.
       M_j, a_j: parents, `types` at each position of the grid that windows of `kernel_size` and `strides` without
         padding leave.
-      routing: an `EMRouting` is told the neighbourhood, so that a child's parents at all positions compete; or another
+      routing: an `EMRouting` is given the neighbourhood, so that a child's parents at all positions compete; or another
         routing with `positions_last`.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
@@ -248,7 +248,7 @@ class ConvCapsules(_RoutedCapsules):
 
 
 class _ClassCapsules(_RoutedCapsules):
-    """Parents without a grid, that hear every capsule below."""
+    """Parents without a grid, that every capsule below votes for."""
 
     def _seen(self, activations):
         """Activations `[I, B]` of `[types, B, H, W]`."""
@@ -261,7 +261,7 @@ class _ClassCapsules(_RoutedCapsules):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class SharedClassCapsules(_ClassCapsules):
-    """Class capsules that hear every capsule below; capsules of one type share one matrix per class.
+    """Class capsules that every capsule below votes for; capsules of one type share one matrix per class.
 
         V_ij = M_i W_type(i)j
         V_ij[entries] += coordinates of i                    # coordinate addition, section 4

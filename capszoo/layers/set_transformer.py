@@ -144,7 +144,7 @@ def _repeated(weight, batch):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class Named(keras.layers.Layer):
-    """Adds to each element of a list a learned vector, its name, by which a set transformer tells elements apart.
+    """Adds to each element of a list a learned vector, its embedding, by which a set transformer tells elements apart.
 
         y_n = x_n + e_n
 

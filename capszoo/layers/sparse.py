@@ -1,4 +1,4 @@
-"""Capsules without classes: the routing support of each, and a mask that lets only the best supported speak."""
+"""Capsules without classes: the routing support of each, and a mask that passes only those with the highest on."""
 
 import keras
 from keras import ops

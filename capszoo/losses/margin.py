@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class MarginLoss(keras.losses.Loss):
-    """Asks of each class capsule to be long where its class is present and short where it is not.
+    """Penalises class capsules that are short where their class is present, or long where it is not.
 
         L_k = T_k * max(0, 0.9 - a_k)^2 + 0.5 * (1 - T_k) * max(0, a_k - 0.1)^2          # equation 4
         loss = sum_k L_k                          # scaling="paper"

@@ -30,7 +30,7 @@ def spread_margin(progress, schedule="linear"):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class SpreadLoss(keras.losses.Loss):
-    """Asks of every wrong class to be less active than the right one, by a margin at least.
+    """Penalises every wrong class that is not less active than the right one by at least a margin.
 
         L_i = max(0, m - (a_t - a_i))^2                          # equation 3
         loss = sum_{i != t} L_i                                  # scaling="paper"

@@ -20,7 +20,7 @@ class Architecture(abc.ABC):
     where:
       paper: who it is from, e.g. "Sabour et al. 2017".
       routing: what routes, e.g. "dynamic"; "none" where nothing does.
-      stages: names of the layers that say most, in the order of the data; what `features` of a bundle answers with.
+      stages: names of the layers that say most, in the order of the data; what `features` of a bundle returns.
       head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
         many classes there are.
     """

@@ -69,7 +69,7 @@ class SparseCapsNet(Reconstructs):
                 raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
         if self.latent_capsules < 2:
             raise ValueError(f"latent_capsules must be at least 2. Received: {self.latent_capsules}")
-        # What the mask refuses, a recipe should not have to be built to hear.
+        # What the mask refuses is refused here already, before anything is built.
         self._mask()
 
     def _mask(self):

@@ -1,5 +1,7 @@
 """Probabilistic capsules: the bound, the posteriors, what is learnt without labels, inference without a network."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ from oracles import probabilistic_capsules as oracle
 from support import assert_same_state, fill, states_of_whole_and_killed
 from tiny import PROBABILISTIC as TINY
 
+from capszoo.config import ConfigError
 from capszoo.exporting import export
 from capszoo.losses import GaussianNegativeLogLikelihood
 from capszoo.models import ProbabilisticCapsNet, VariationalAutoencoder
+from capszoo.models.architecture import OptimisesLatents, require
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays, save_weights, start_weights, write_arrays
@@ -53,10 +57,8 @@ def test_the_bound_is_that_of_the_paper_for_the_same_sample(model):
     # One call, so that all tensors are of one sample.
     values = keras.Model(model.input, {**observed, **terms})(IMAGES, training=True)
     values = {name: np.asarray(array, "float64") for name, array in values.items()}
-    surprise = GaussianNegativeLogLikelihood(reduction=None)(
-        IMAGES, values["reconstruction"].astype("float32")
-    )
-    bounds = -np.asarray(surprise) - values["divergence"].sum(axis=-1)
+    pixels = GaussianNegativeLogLikelihood(reduction=None)(IMAGES, values["reconstruction"].astype("float32"))
+    bounds = -np.asarray(pixels) - values["divergence"].sum(axis=-1)
     raw = {
         weight.name: np.asarray(weight, "float64")
         for layer in (selection, renderer)
@@ -182,9 +184,17 @@ def test_an_image_is_inferred_by_itself(model):
         np.testing.assert_allclose(found[1][name][0], array[0], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_free_inference_of_other_models_or_images_is_refused(model):
-    with pytest.raises(ValueError, match="Delta posteriors"):
-        optimise_latents(VariationalAutoencoder(), model, IMAGES)
+@pytest.mark.parametrize(
+    "network",
+    [VariationalAutoencoder(), dataclasses.replace(NET, posterior="gaussian")],
+    ids=["vae", "gaussian"],
+)
+def test_latents_are_optimised_only_by_networks_with_delta_posteriors(network):
+    with pytest.raises(ConfigError, match="needs an architecture that optimises latent variables"):
+        require(network, OptimisesLatents, "latent optimisation")
+
+
+def test_latents_are_optimised_only_for_images_of_the_models_shape(model):
     with pytest.raises(ValueError, match="images must be"):
         optimise_latents(NET, model, IMAGES[:, :5])
 

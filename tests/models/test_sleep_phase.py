@@ -88,10 +88,10 @@ def variables(seed):
     return [rng.normal(size=shape).astype("float32") for shape in shapes]
 
 
-def test_the_surprise_is_its_equation():
+def test_the_loss_is_its_equation():
     wanted, inferred = variables(1), variables(2)
-    surprise = np.asarray(CapsuleMatchingLoss(0.2)(wanted, inferred))
-    for image, terms in enumerate(surprise):
+    loss = np.asarray(CapsuleMatchingLoss(0.2)(wanted, inferred))
+    for image, terms in enumerate(loss):
         poses, logits, objects, object_logits = (variable[image].astype("float64") for variable in wanted)
         found = [variable[image].astype("float64") for variable in inferred]
         presences, found_presences = oracle.sigmoid(logits), oracle.sigmoid(found[1])

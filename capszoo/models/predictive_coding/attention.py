@@ -110,10 +110,12 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood):
         """Minus the evidence lower bound, of one sample of each image, in nats. Labels are not looked at."""
 
         def arrange(batch):
-            return {"images": batch["images"]}, {"surprise": np.zeros((len(batch["images"]), 2), "float32")}
+            return {"images": batch["images"]}, {
+                "negative_bound": np.zeros((len(batch["images"]), 2), "float32")
+            }
 
-        training = ImageModel({"images": model.input}, {"surprise": -self.bound(model)})
-        return Objective(training, {"surprise": SummedOutput()}, {}, arrange)
+        training = ImageModel({"images": model.input}, {"negative_bound": -self.bound(model)})
+        return Objective(training, {"negative_bound": SummedOutput()}, {}, arrange)
 
     def log_importance_weights(self, model, clean, noisy, samples):
         """See `BoundsLikelihood`. Any q gives a bound, also one that has seen the image without its noise."""

@@ -114,7 +114,7 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
             raise ValueError(f"learns='sleep' needs posterior='delta'. Received: {self.posterior!r}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
-        # What layers refuse, a recipe should not have to be built to hear.
+        # What layers refuse is refused here already, before anything is built.
         Divergence(self.presence, self.temperature)
         SampledCapsules(self.temperature)
 

@@ -17,9 +17,9 @@ from capszoo.layers.generative import compose, identity
 from capszoo.losses import SummedOutput
 from capszoo.models.objective import Objective
 
-# Deviations that what is inferred may have from what should be. Awake, an image is drawn again from its parts, which
-# takes exact ones; asleep a part is worth what it says of the objects.
-AWAKE_DEVIATION, SLEEP_DEVIATION = 0.2, 1.0
+# Deviations that what is inferred may have from what should be. In the wake phase an image is drawn again from its
+# parts, which takes exact ones; in the sleep phase parts only have to lead to the objects.
+WAKE_DEVIATION, SLEEP_DEVIATION = 0.2, 1.0
 OBJECT_DEVIATION, LOGIT_DEVIATION = 0.3, 0.5
 
 
@@ -39,7 +39,7 @@ def sleep_objective(model, generator, max_angle):
     awake, generated, turned = SleepSamples(generator, max_angle, name="samples")(images)
     inference = middle_of(model, name="inference")
     outputs = {
-        "awake": CapsuleMatchingLoss(AWAKE_DEVIATION, name="awake_matching")(awake, inference(images)),
+        "awake": CapsuleMatchingLoss(WAKE_DEVIATION, name="awake_matching")(awake, inference(images)),
         "sleep": CapsuleMatchingLoss(SLEEP_DEVIATION, name="sleep_matching")(turned, inference(generated)),
     }
 
@@ -147,7 +147,7 @@ class CapsuleMatchingLoss(keras.layers.Layer):
 
     def call(self, wanted, inferred):
         wanted = [ops.stop_gradient(variable) for variable in wanted]
-        errors = [ops.square(found - told) for found, told in zip(inferred, wanted, strict=True)]
+        errors = [ops.square(found - true) for found, true in zip(inferred, wanted, strict=True)]
         parts, objects = ops.sigmoid(wanted[1]), ops.sigmoid(wanted[3])
         terms = (
             parts * ops.sum(errors[0], axis=(-2, -1)) / (2 * self.part_deviation**2),
