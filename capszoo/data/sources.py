@@ -78,7 +78,8 @@ def tfds_folders() -> list[Path]:
     folders = [Path(os.environ["TFDS_DATA_DIR"]).expanduser()] if os.environ.get("TFDS_DATA_DIR") else []
     if data_folder():
         folders += [data_folder(), data_folder() / "tfds"]
-    return [*folders, Path("~/tensorflow_datasets").expanduser()]
+    # Not of `Path`, which raises an error where the user has no home.
+    return [*folders, Path(os.path.expanduser("~/tensorflow_datasets"))]
 
 
 def _routes():

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from capszoo.routing.base import iteration_count
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class DenseCapsules(keras.layers.Layer):
@@ -63,9 +65,7 @@ class DenseCapsules(keras.layers.Layer):
 
     def _without_votes(self, num_iterations):
         """A function of poses that returns parents and the last coefficients, where the routing needs no votes."""
-        count = self.routing.num_iterations if num_iterations is None else num_iterations
-        if isinstance(count, int) and count < 1:
-            return None  # The routing refuses it.
+        count = iteration_count(self.routing.num_iterations if num_iterations is None else num_iterations)
         route, dtype = self.routing.without_votes(count), self.routing.compute_dtype
         if route is None:
             return None

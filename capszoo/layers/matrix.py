@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.routing import cpu
+from capszoo.routing.base import iteration_count
 from capszoo.routing.neighbourhood import Neighbourhood
 
 POSE_SIDE = 4
@@ -86,13 +87,14 @@ class _RoutedCapsules(_PosedCapsules):
         return ops.matmul(ops.swapaxes(ops.cast(kernel, children.dtype), 1, 2), children)
 
     def call(self, capsules, num_iterations=None, return_history=False):
-        if self._fusible(num_iterations, return_history) and cpu.enabled():
-            return self._fused(capsules, num_iterations)
+        count = iteration_count(self.routing.num_iterations if num_iterations is None else num_iterations)
+        if isinstance(count, int) and not return_history and self._fusible() and cpu.enabled():
+            return self._fused(capsules, count)
         poses, activations = self._positions_last(capsules)
         poses, activations, *history = self.routing(
             self.votes(poses),
             self._seen(activations),
-            num_iterations=num_iterations,
+            num_iterations=count,
             return_history=return_history,
             positions_last=True,
         )
@@ -100,19 +102,13 @@ class _RoutedCapsules(_PosedCapsules):
         # [T, I, O, B, ...] -> [T, B, ..., I, O]
         return (capsules, ops.moveaxis(history[0], (1, 2), (-2, -1))) if return_history else capsules
 
-    def _fusible(self, num_iterations, return_history):
-        """Whether the fused form can compute what is asked for."""
-        return (
-            self.pose == "matrix"
-            and self.routing.fusible
-            and self.routing.compute_dtype == "float32"
-            and (num_iterations is None or (isinstance(num_iterations, int) and num_iterations > 0))
-            and not return_history
-        )
+    def _fusible(self):
+        """Whether poses and routing are such that there is a fused form."""
+        return self.pose == "matrix" and self.routing.fusible and self.routing.compute_dtype == "float32"
 
-    def _fused(self, capsules, num_iterations):
+    def _fused(self, capsules, count):
         poses, activations = capsules
-        route = self.routing.fused(self._connections(), num_iterations or self.routing.num_iterations)
+        route = self.routing.fused(self._connections(), count)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(

@@ -92,11 +92,8 @@ class Routing(keras.layers.Layer):
         return None
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False):
-        count = self.num_iterations if num_iterations is None else num_iterations
-        static = isinstance(count, int)
-        if static and count < 1:
-            raise ValueError(f"num_iterations must be at least 1. Received: {count}")
-        if return_history and not static:
+        count = iteration_count(self.num_iterations if num_iterations is None else num_iterations)
+        if return_history and not isinstance(count, int):
             raise ValueError("return_history=True needs num_iterations as an int. Received a tensor.")
         if self._procedure is None:
             self._procedure = _compiled(self._route)
@@ -142,7 +139,55 @@ def _compiled(procedure):
         return procedure
     import tensorflow as tf
 
-    graph = tf.function(procedure, autograph=False)
+    def traced(*arguments):
+        return procedure(*(_of_unknown_size(part) if tf.is_tensor(part) else part for part in arguments))
+
+    graph = tf.function(traced, autograph=False)
     # The plain function around it keeps Keras from tracking the graph as a part of the layer, which would save
     # every trace ever made with the model.
     return lambda *arguments: graph(*arguments)
+
+
+def _of_unknown_size(tensor):
+    """`tensor`, but where an axis is known to be empty the graph does not know its size.
+
+    TensorFlow's constant folding divides by that size, which ends the process.
+    """
+    import tensorflow as tf
+
+    if 0 not in tensor.shape:
+        return tensor
+    return tf.compat.v1.placeholder_with_default(tensor, [size or None for size in tensor.shape])
+
+
+def iteration_count(count):
+    """`count`, an int or a tensor of one integer, checked; Keras makes tensors of NumPy's integers.
+
+    Errors: `ValueError` below one and for anything else; in a graph of TensorFlow, unless XLA compiles it,
+    `tf.errors.InvalidArgumentError` where the tensor turns out to be below one.
+    """
+    if isinstance(count, int):
+        if count < 1:
+            raise ValueError(f"num_iterations must be at least 1. Received: {count}")
+        return count
+    whole = ops.is_tensor(count) and "int" in keras.backend.standardize_dtype(count.dtype)
+    if not whole or len(count.shape):
+        raise ValueError(f"num_iterations must be an int or a tensor of one integer. Received: {count!r}")
+    return _checked(count)
+
+
+def _checked(count):
+    """The tensor `count`; it is refused where its value is known and below one, now or when the graph runs."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            refusal = tf.debugging.Assert(count >= 1, ["num_iterations must be at least 1. Received:", count])
+            with tf.control_dependencies([refusal]):
+                return tf.identity(count)
+    try:
+        value = int(count)
+    except TypeError:  # Without a value yet, as where JAX traces.
+        return count
+    iteration_count(value)
+    return count

@@ -193,7 +193,9 @@ class EMRouting(_PositionsLast):
         """See `Routing.fused`."""
         from capszoo.routing.cpu.em import fused_em
 
-        route = fused_em(connections, self.temperature(np.arange(count)), self.mass_floor)
+        route = fused_em(
+            connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
+        )
         return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
 
     def _log_activations(self, logits):

@@ -30,19 +30,38 @@ def log_bessel_i(order, x):
     Errors: `ValueError` for an order outside of [0, 15], where the second series is not good enough.
     Source: NIST Digital Library of Mathematical Functions, 10.25.2 and 10.40.1.
     """
-    if not 0 <= order <= LARGEST_ORDER:
-        raise ValueError(f"order must be in [0, {LARGEST_ORDER:g}]. Received: {order}")
-    # Each series sees only numbers that it can bear: gradients pass through both branches of `where`.
-    small, large = ops.clip(x, 1e-6, SWITCH), ops.maximum(x, SWITCH)
+    _check_order(order)
+    power = order * ops.log(x) if order else 0.0
+    return ops.where(x < SWITCH, _ascending(order, x) + power, _descending(order, x))
+
+
+def _log_bessel_ratio(order, x):
+    """ln(I_order(x) / x^order), which has a limit at zero: -order ln 2 - ln Gamma(order + 1)."""
+    power = order * ops.log(ops.maximum(x, SWITCH))
+    return ops.where(x < SWITCH, _ascending(order, x), _descending(order, x) - power)
+
+
+def _ascending(order, x):
+    """ln(I_order(x) / x^order) by powers of x, for x < 50: gradients pass through both branches of `where`."""
     m = np.arange(SERIES_TERMS)
-    logarithms = np.array([math.lgamma(k + 1) + math.lgamma(k + order + 1) for k in m])
-    half = ops.expand_dims(ops.log(small / 2.0), -1)
-    ascending = ops.logsumexp(half * _like(x, 2 * m + order) - _like(x, logarithms), axis=-1)
+    logarithms = np.array([math.lgamma(k + 1) + math.lgamma(k + order + 1) + order * math.log(2) for k in m])
+    # At its lower end only the first term, which is constant, is left.
+    half = ops.expand_dims(ops.log(ops.clip(x, 1e-30, SWITCH) / 2.0), -1)
+    return ops.logsumexp(half * _like(x, 2 * m) - _like(x, logarithms), axis=-1)
+
+
+def _descending(order, x):
+    """ln I_order(x) by powers of 1 / x, for x >= 50."""
+    large = ops.maximum(x, SWITCH)
     total = ops.zeros_like(large)
     for coefficient in reversed(_hankel(order)):
         total = coefficient + total / large
-    descending = large - 0.5 * ops.log(2.0 * math.pi * large) + ops.log(total)
-    return ops.where(x < SWITCH, ascending, descending)
+    return large - 0.5 * ops.log(2.0 * math.pi * large) + ops.log(total)
+
+
+def _check_order(order):
+    if not 0 <= order <= LARGEST_ORDER:
+        raise ValueError(f"order must be in [0, {LARGEST_ORDER:g}]. Received: {order}")
 
 
 def _like(x, numbers):
@@ -66,7 +85,8 @@ def log_von_mises_fisher(vectors, means, concentrations):
     where:
       v, m: `vectors[..., d]` and `means[..., d]`, of any length; they broadcast. The direction of a zero vector is
         zero. 2 <= d <= 32.
-      kappa: `concentrations[...]`, positive; 0.01 is nearly uniform, 100 within some tens of degrees for d = 16.
+      kappa: `concentrations[...]`, at least zero, where the density is uniform; 0.01 is nearly so, 100 within some tens
+        of degrees for d = 16.
 
     Errors: `ValueError` for d above 32.
     Source: Kiefer et al. 2022, section 4.2; Mardia and Jupp 2000, section 9.3.2.
@@ -74,9 +94,8 @@ def log_von_mises_fisher(vectors, means, concentrations):
     d = vectors.shape[-1]
     cosines = ops.sum(_direction(vectors) * _direction(means), axis=-1)
     order = d / 2 - 1
-    normaliser = (
-        order * ops.log(concentrations) - d / 2 * math.log(2 * math.pi) - log_bessel_i(order, concentrations)
-    )
+    _check_order(order)
+    normaliser = -d / 2 * math.log(2 * math.pi) - _log_bessel_ratio(order, concentrations)
     return normaliser + concentrations * cosines
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -31,9 +32,17 @@ def large_weights_folders() -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """`CAPSZOO_HOME`, or the user's cache folder: where downloaded weights are kept."""
-    # Not `Path.expanduser`, which fails for a user without a home.
-    return Path(os.path.expanduser(os.environ.get("CAPSZOO_HOME") or platformdirs.user_cache_dir("capszoo")))
+    """`CAPSZOO_HOME`, or the user's cache folder: where downloaded weights are kept.
+
+    For a user without a home it lies among the temporary files; what is found there is verified as everywhere.
+    """
+    if os.environ.get("CAPSZOO_HOME"):
+        # Not `Path.expanduser`, which fails for a user without a home.
+        return Path(os.path.expanduser(os.environ["CAPSZOO_HOME"]))
+    try:
+        return Path(platformdirs.user_cache_dir("capszoo"))
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "capszoo"
 
 
 def find_file(preset, file: str) -> Path:

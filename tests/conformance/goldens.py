@@ -548,7 +548,7 @@ class ModelGolden:
       outputs: shape of each output without the batch, by name.
       image_shape, num_classes, labels_per_image: what it is built for.
       learning_rate: with which Adam learns one batch by heart in 200 steps.
-      unfelt: ends of the paths of weights that the paper counts and no output depends on.
+      unfelt: ends of the paths of weights that the paper counts and that the loss does not depend on.
     """
 
     name: str
@@ -655,11 +655,13 @@ MODELS = [
         "lstm",
         models.LSTMCapsNet(**_CONSENSUS, units=6, num_iterations=2),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
-        # The last bias of each: a softmax does not feel a number added to all its logits.
+        # The last bias of each: a softmax, over children or, in the loss, over classes, does not feel a number added to
+        # all its logits.
         unfelt=(
             "conv_capsules1/routing/compatibility_bias1",
             "conv_capsules2/routing/compatibility_bias3",
             "class_capsules/routing/compatibility_bias3",
+            "class_capsules/routing/activation_bias3",
         ),
     ),
     ModelGolden(

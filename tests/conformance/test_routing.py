@@ -263,10 +263,19 @@ def test_symbolic_shapes_are_those_of_the_tensors(golden):
 
 
 @every_routing
-def test_a_count_below_one_is_refused(golden):
+def test_a_count_below_one_is_refused_whatever_it_is_given_as(golden):
     layer, votes, activations = made(golden)
-    with pytest.raises(ValueError, match=r"at least 1\. Received: 0"):
-        layer(votes, activations, num_iterations=0)
+    for count in (0, np.int64(0), tf.constant(0)):
+        with pytest.raises(ValueError, match=r"at least 1\. Received: 0"):
+            layer(votes, activations, num_iterations=count)
+
+
+@every_routing
+def test_no_images_have_no_parents(golden):
+    layer, votes, activations = made(golden)
+    poses, parents = layer(votes[:0], None if activations is None else activations[:0])
+    assert poses.shape == (0, *votes.shape[2:])
+    assert parents.shape == (0, votes.shape[2])
 
 
 @every_routing

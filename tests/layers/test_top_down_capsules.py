@@ -1,5 +1,7 @@
 """Objects predict parts, and a part has one parent: equations 6 to 8 of Kiefer et al. 2022."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -124,6 +126,22 @@ def test_the_slope_of_the_bessel_function_is_that_of_scipy(order):
 def test_an_order_that_the_series_cannot_bear_is_refused():
     with pytest.raises(ValueError, match=r"in \[0, 15\]. Received: 16"):
         log_bessel_i(16, keras.ops.ones(3))
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1e-38, 1e-30, 1e-9, 1e-7, 9e-7, 2e-6])
+@pytest.mark.parametrize("d", [2, 3, 16, 32])
+def test_a_concentration_near_zero_leaves_every_direction_alike(d, kappa):
+    import tensorflow as tf
+
+    v, concentration = np.eye(d)[:2], tf.constant(kappa, "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(concentration)
+        value = log_von_mises_fisher(tensor(v), tensor(v[0]), concentration)
+    # One over the area of the sphere, 2 pi^(d / 2) / Gamma(d / 2).
+    uniform = math.lgamma(d / 2) - math.log(2) - d / 2 * math.log(math.pi)
+    np.testing.assert_allclose(value, [uniform, uniform], rtol=1e-5, atol=1e-5)
+    # The mean cosine under a uniform density is zero.
+    np.testing.assert_allclose(tape.gradient(value, concentration), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kappa", [0.1, 5.0, 200.0])

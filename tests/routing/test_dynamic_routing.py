@@ -180,6 +180,26 @@ def test_an_impossible_number_of_iterations_is_refused(count):
         DynamicRouting(count)
 
 
+def test_a_count_that_is_a_tensor_is_checked_where_the_graph_runs():
+    layer, votes = DynamicRouting(), tf.ones((1, 2, 3, 4))
+    layer.build(votes.shape)
+
+    @tf.function(input_signature=[tf.TensorSpec((), "int32")])
+    def route(count):
+        return layer(votes, num_iterations=count)
+
+    assert np.all(np.isfinite(route(1)[0]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_iterations must be at least 1"):
+        route(0)
+
+
+@pytest.mark.parametrize("count", [2.5, "2", (1, 2), tf.constant([2, 2])], ids=str)
+def test_what_is_no_number_of_iterations_is_refused(count):
+    layer = DynamicRouting()
+    with pytest.raises(ValueError, match=r"num_iterations must be"):
+        layer(tf.ones((1, 2, 3, 4)), num_iterations=count)
+
+
 def test_another_scale_is_refused():
     with pytest.raises(ValueError, match=r"scale must be 'sum' or 'mean'\. Received: 'max'"):
         UniformRouting("max")

@@ -1,14 +1,36 @@
-"""How functions become machine code, in half the time that Numba's defaults take."""
+"""How functions become machine code, in half the time that Numba's defaults take.
 
+Machine code is kept in `NUMBA_CACHE_DIR`, where that is set, else beside this file, else in the user's cache. Where
+none of them can be written, as in a container whose file system is read-only, every process compiles anew, in memory.
+"""
+
+import contextlib
+import os
 from pathlib import Path
 
 from numba import njit
 
-# What Python calls. It lets other threads of Python run, which share the work out, see `threads`: with threads of
-# Numba's own it would be compiled twice.
-kernel = njit(nogil=True, error_model="numpy", cache=True)
 # What kernels call.
 inner = njit(error_model="numpy", no_cpython_wrapper=True)
+
+
+def kernel(function):
+    """What Python calls, compiled.
+
+    It lets other threads of Python run, which share the work out, see `threads`: with threads of Numba's own it would
+    be compiled twice.
+    """
+    compiled = njit(nogil=True, error_model="numpy")(function)
+    if _has_home():
+        # Numba's "no locator available": there is no folder that can be written.
+        with contextlib.suppress(RuntimeError):
+            compiled.enable_caching()
+    return compiled
+
+
+def _has_home():
+    """Whether Numba knows where it may write; without a home it would make a folder of the name `~`."""
+    return bool(os.environ.get("NUMBA_CACHE_DIR")) or os.path.expanduser("~") != "~"
 
 
 def forget_stale(*kernels):
@@ -19,6 +41,8 @@ def forget_stale(*kernels):
     sources = Path(__file__).parent
     newest = max(path.stat().st_mtime for path in sources.glob("*.py"))
     for function in kernels:
+        if function.stats.cache_path is None:
+            continue
         module = function.py_func.__module__.rsplit(".", 1)[-1]
         for path in Path(function.stats.cache_path).glob(f"{module}.{function.py_func.__name__}-*.nb[ic]"):
             if path.stat().st_mtime < newest:

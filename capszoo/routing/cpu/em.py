@@ -7,18 +7,17 @@ from capszoo.routing.cpu.compiling import forget_stale
 from capszoo.routing.cpu.lanes import LANES
 from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
 from capszoo.routing.cpu.votes import Inputs, Problem
-from capszoo.routing.em import VARIANCE_FLOOR
 
 forget_stale(em_forward.forward_chunk, em_backward.backward_chunk)
 
 
-def fused_em(connections, scales, mass_floor):
+def fused_em(connections, scales, mass_floor, variance_floor):
     """EM routing, variant "paper" with logistic activations, of votes V = M W + addition between 4x4 matrices.
 
     where:
       connections: a `Connections`.
       scales: lambda_t of every iteration.
-      mass_floor: added to each parent's amount of data.
+      mass_floor, variance_floor: added to each parent's amount of data and to each variance.
 
     Returns `route(poses, activations, matrices, beta_u, beta_a)`, which takes poses `[B, C, 16]`, activations `[B, C]`,
     transformations `[matrices, 4, O, 4]`, and `[O]` each of beta_u and beta_a, and returns mu_j `[B, P, O, 16]` and
@@ -40,7 +39,7 @@ def fused_em(connections, scales, mass_floor):
             -(-types // LANES),
             types,
             np.float32(mass_floor),
-            np.float32(VARIANCE_FLOOR),
+            np.float32(variance_floor),
         )
         arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
         return from_lanes(*_operation(problem)(*arrays), positions, types)
@@ -54,7 +53,7 @@ def _operation(problem):
     def forward(*arrays):
         images = len(arrays[0])
         fit = em_forward.forward(problem, _flat(arrays), images)
-        last = (array.reshape(images, count, -1)[:, -1] for array in (fit.mean, fit.logits))
+        last = (_last(array, images, count) for array in (fit.mean, fit.logits))
         return *last, *fit
 
     def backward(d_mean, d_logits, inputs, kept):
@@ -62,6 +61,12 @@ def _operation(problem):
         return em_backward.backward(problem, _flat(inputs), fit, d_mean, d_logits, len(inputs[0]))
 
     return operation(forward, backward, saved=len(em_forward.Fit._fields))
+
+
+def _last(array, images, count):
+    """Of the last iteration: `[B, T, ...]` -> `[B, ...]`, both flat."""
+    # The sizes in full: of no images NumPy cannot infer one.
+    return np.ascontiguousarray(array.reshape(images, count, array.size // max(1, images * count))[:, -1])
 
 
 def _flat(arrays):

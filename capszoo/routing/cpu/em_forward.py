@@ -60,10 +60,13 @@ def _activation(problem, inputs, fit, t, s, k):
     """The cost, the logit and the largest log-density of 16 parents."""
     precision, mass, cost, logits, base = fit.precision, fit.mass, fit.cost, fit.logits, fit.base
     for o in range(LANES):
-        volume, j, v = 1.0, k * LANES + o, s * LANES + o
-        for d in range(POSE):
-            volume *= precision[s * TILE + d * LANES + o]
-        half_log = -0.5 * math.log(volume)
+        half_log, j, v = 0.0, k * LANES + o, s * LANES + o
+        for d in range(0, POSE, 4):
+            # Four at a time, whose product in float64 is never too small, not even of the smallest float32.
+            q, four = s * TILE + d * LANES + o, 1.0
+            for entry in range(q, q + 4 * LANES, LANES):
+                four *= precision[entry]
+            half_log -= 0.5 * math.log(four)
         cost[v] = POSE * inputs.beta_u[j] + half_log
         logits[v] = problem.scales[t] * (inputs.beta_a[j] - mass[v] * cost[v])
         log_activation = min(logits[v], ZERO) - math.log1p(math.exp(-abs(logits[v])))

@@ -1,9 +1,7 @@
 """Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
 
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import keras
 import numba
@@ -15,7 +13,7 @@ from oracles import em_routing as oracle
 from capszoo import models
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
-from capszoo.routing.cpu import compiling, lanes, threads
+from capszoo.routing.cpu import lanes, threads
 from capszoo.routing.cpu.threads import CHUNK
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
@@ -196,6 +194,41 @@ def test_it_agrees_with_the_oracle(place, strides):
     np.testing.assert_allclose(scores, expected["activations"], rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("host_calls", [True, False])
+@every_kind
+def test_no_images_have_no_parents_and_no_gradient(kind, host_calls):
+    layer, _ = twins(kind, capsules("benign"), count=2)
+    nothing = [part.astype("float32") for part in capsules("benign", images=0)]
+
+    @tf.function  # Traced for a batch that is known to be empty.
+    def differentiate(*inputs):
+        with cpu.host_calls(host_calls), tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+            value = sum(tf.reduce_sum(part) for part in outputs)
+        return outputs, tape.gradient(value, [*inputs, *(weight.value for weight in layer.trainable_weights)])
+
+    outputs, gradients = differentiate(*map(tf.constant, nothing))
+    assert [part.shape[0] for part in outputs] == [0, 0]
+    for gradient, like in zip(gradients, [*nothing, *layer.trainable_weights], strict=True):
+        np.testing.assert_array_equal(gradient, np.zeros(like.shape))
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e11, 1e15])
+@pytest.mark.parametrize("kind", ["conv, stride 2", "classes"])
+def test_poses_of_any_size_have_the_activations_of_the_graph_in_float64(kind, scale):
+    poses, activations = capsules("benign")
+    inputs = scale * poses, activations
+    # Small beside the cost, so that no activation is zero or one.
+    single, double = twins(kind, inputs, count=2, final_lambda=1e-3)
+    with cpu.host_calls(True):
+        _, found = single(tuple(part.astype("float32") for part in inputs))
+    with cpu.host_calls(False):
+        _, expected = double(inputs)
+    assert np.ptp(expected) > 1e-3
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
 def test_gradients_do_not_depend_on_the_number_of_threads():
     inputs = capsules("benign", images=2 * CHUNK + 1)
     layer, _ = twins("conv, stride 2", inputs)
@@ -205,27 +238,6 @@ def test_gradients_do_not_depend_on_the_number_of_threads():
         together = differentiated(layer, inputs, True)
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
-    class Kernel:
-        stats = SimpleNamespace(cache_path=tmp_path)
-        py_func = SimpleNamespace(__module__="capszoo.routing.cpu.em_forward", __name__="forward")
-
-    names = [
-        "em_forward.forward-240.py311.nbi",
-        "em_forward.forward-240.py311.1.nbc",
-        "votes.py",
-        "other.nbi",
-    ]
-    for name in names:
-        (tmp_path / name).touch()
-    compiling.forget_stale(Kernel)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
-    for name in names:
-        os.utime(tmp_path / name, (0, 0))
-    compiling.forget_stale(Kernel)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
 
 
 @pytest.mark.parametrize("kind", ["conv, stride 1", "recurrent, conv"])

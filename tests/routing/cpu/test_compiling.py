@@ -1,0 +1,86 @@
+"""Machine code is kept where that is possible, forgotten where it is stale, and made anew where nothing can be kept."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from numba.core import caching
+
+from capszoo.routing.cpu import compiling
+
+
+def test_where_nothing_can_be_written_a_kernel_compiles_in_memory(monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    double = compiling.kernel(lambda x: 2 * x)
+    assert double(4) == 8
+    assert double.stats.cache_path is None
+    compiling.forget_stale(double)
+
+
+def test_without_a_home_nothing_is_written(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.UserWideCacheLocator])
+    assert compiling.kernel(lambda x: 2 * x)(4) == 8
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert compiling.kernel(lambda x: 2 * x).stats.cache_path is not None
+
+
+def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
+    class Kernel:
+        stats = SimpleNamespace(cache_path=tmp_path)
+        py_func = SimpleNamespace(__module__="capszoo.routing.cpu.em_forward", __name__="forward")
+
+    names = [
+        "em_forward.forward-240.py311.nbi",
+        "em_forward.forward-240.py311.1.nbc",
+        "votes.py",
+        "other.nbi",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    compiling.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    for name in names:
+        os.utime(tmp_path / name, (0, 0))
+    compiling.forget_stale(Kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
+
+
+LOADED_BY_NOBODY = """
+import os, pwd
+from numba.core import caching
+
+def nobody(number):
+    raise KeyError(number)
+
+pwd.getpwuid = nobody
+caching.CacheImpl._locator_classes = []
+
+import numpy as np
+import capszoo
+from capszoo.data.sources import tfds_folders
+from capszoo.routing.cpu import em_forward
+
+model = capszoo.load("matrix_em_mnist")
+scores = model.predict(np.zeros((1, *model.input_shape[1:]), "float32"), verbose=0)["scores"]
+assert np.isfinite(scores).all()
+assert em_forward.forward_chunk.signatures and em_forward.forward_chunk.stats.cache_path is None
+assert str(tfds_folders()[0]) == os.environ["CAPSZOO_DATA_DIR"]
+"""
+
+
+@pytest.mark.slow
+def test_a_user_without_a_home_and_a_package_that_cannot_be_written_load_and_predict(tmp_path):
+    (tmp_path / "data").mkdir()
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("HOME", "NUMBA_CACHE_DIR")
+    }
+    environment["CAPSZOO_DATA_DIR"] = str(tmp_path / "data")
+    environment.pop("TFDS_DATA_DIR", None)
+    command = [sys.executable, "-c", LOADED_BY_NOBODY]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
