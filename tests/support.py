@@ -8,6 +8,7 @@ import shutil
 import keras
 import numpy as np
 
+from capszoo.progress import Progress
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays
 
@@ -67,17 +68,36 @@ class Killed(BaseException):
     """What ends a run in the middle of a step; no handler for errors catches it."""
 
 
-class SixthStep:
-    """Reporter of a run that calls a function at its sixth step."""
+class Recorded(Progress):
+    """Progress that remembers what it was told.
+
+    where:
+      begun: `(title, total, done)` of each task.
+      counts, numbers: of each advance.
+      said: lines.
+    """
+
+    def __init__(self):
+        self.begun, self.counts, self.numbers, self.said = [], [], [], []
+
+    def begin(self, title, total, done=0):
+        self.begun.append((title, total, done))
+
+    def advance(self, count=1, numbers=None):
+        self.counts.append(count)
+        self.numbers.append(numbers and dict(numbers))
+
+    def say(self, text):
+        self.said.append(text)
+
+
+class SixthStep(Progress):
+    """Progress of a run that calls a function at its sixth step."""
 
     def __init__(self, act):
         self.steps, self.act = 0, act
 
-    def begin(self, *_): ...
-
-    def epoch(self, _): ...
-
-    def step(self, _):
+    def advance(self, count=1, numbers=None):
         self.steps += 1
         if self.steps == 6:
             self.act()

@@ -12,12 +12,13 @@ from capszoo.benchmarking.drawing import draw_scaling
 from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.startup import startup
+from capszoo.progress import QUIET
 from capszoo.zoo import presets, recipes
 
 SIZES, SECONDS = (1, 8, 32), 4.0
 
 
-def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, tell=lambda text: None):
+def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, progress=QUIET):
     """Training and inference of a recipe's network, its memory, and how long its published form takes to start.
 
     where:
@@ -25,7 +26,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, t
       sizes: images per batch; memory and the bundle are measured with the largest.
       seconds: for how long each work at each size is measured, at least, see `interleave`.
       bundle: the folder of one version of an exported bundle; None is the newest of a preset in a checkout's export/.
-      tell: is told what is being measured.
+      progress: says what was measured.
 
     Memory comes first: a form that a process of its own cannot run with the largest size is left out.
     Returns a dict: `machine`, `subject`, `recipe`, `notes` (what was left out and why), rows of `speed` and `memory`,
@@ -43,7 +44,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, t
     machine = facts()
     names, reason = networks.variants(recipe)
     plain = {"batch": max(sizes), "name": recipe.name, "recipe": recipe.to_mapping()}
-    used, notes = _memory({name: {"variant": name, **plain} for name in names}, tell)
+    used, notes = _memory({name: {"variant": name, **plain} for name in names}, progress)
     notes += [reason] if reason else []
     names = [row["variant"] for row in used]
     rows = []
@@ -52,13 +53,13 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, t
         for size in sizes:
             steps = {name: getattr(form, f"{work}_step")(size) for name, form in forms.items()}
             rows += _rows(work, size, steps, seconds)
-            tell(_sentence(f"{work}, {size} images a batch", rows[-len(names) :]))
+            progress.say(_sentence(f"{work}, {size} images a batch", rows[-len(names) :]))
             for form in forms.values():
                 form.forget()
     if bundle:
-        tell("bundle")
+        progress.say("bundle")
         rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
-    tell("start-up")
+    progress.say("start-up")
     return {
         "machine": machine,
         "subject": recipe.name,
@@ -70,7 +71,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, t
     }
 
 
-def benchmark_routing(routing, seconds=1.0, tell=lambda text: None):
+def benchmark_routing(routing, seconds=1.0, progress=QUIET):
     """A routing alone, over batch, types, grid and iterations, see `routing_alone.Problem`; memory in the middle.
 
     Returns a dict as `benchmark`; the rows of `speed` also say `axis` and the fields of their problem.
@@ -81,7 +82,7 @@ def benchmark_routing(routing, seconds=1.0, tell=lambda text: None):
     machine = facts()
     middle = dataclasses.asdict(routing_alone.MIDDLE[routing])
     requests = {name: {"variant": name, "problem": middle} for name in routing_alone.variants(routing)}
-    used, notes = _memory(requests, tell)
+    used, notes = _memory(requests, progress)
     notes += [] if textbook() else [MISSING]
     names = [row["variant"] for row in used]
     rows = []
@@ -91,7 +92,7 @@ def benchmark_routing(routing, seconds=1.0, tell=lambda text: None):
             functions = {name: pair[number] for name, pair in steps.items()}
             where = {"axis": axis, **dataclasses.asdict(problem)}
             rows += [{**where, **row} for row in _rows(work, problem.batch, functions, seconds)]
-            tell(_sentence(f"{work}, {axis} {getattr(problem, axis)}", rows[-len(names) :]))
+            progress.say(_sentence(f"{work}, {axis} {getattr(problem, axis)}", rows[-len(names) :]))
     return {
         "machine": machine,
         "subject": f"{routing} routing alone",
@@ -121,11 +122,11 @@ def _prepare():
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
-def _memory(requests, tell):
+def _memory(requests, progress):
     """Rows of what each form's training step needs, and what is to be said of those that cannot run."""
     rows, notes = [], []
     for name, request in requests.items():
-        tell(f"memory: {name}")
+        progress.say(f"memory: {name}")
         size = request.get("batch") or request["problem"]["batch"]
         try:
             rows.append({"batch": size, "variant": name, "bytes": memory.peak_memory(request)})

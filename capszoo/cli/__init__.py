@@ -1,27 +1,26 @@
 """The command line: `capszoo COMMAND`. Every command is a few lines around a function of the library."""
 
 import logging
-import os
 import sys
 
 import typer
 
 from capszoo.cli import generative, making, measuring, zoo  # noqa: F401  (each registers its commands)
 from capszoo.cli.app import app
-from capszoo.extras import MissingExtra, backend
+from capszoo.cli.startup import quieten
+from capszoo.extras import backend
 
 __all__ = ["app", "main"]
 
 
 def main():
     """Runs the command line; an error that a user can mend is one line and exit status 1."""
-    # Before any backend is imported: its start-up chatter is not for users.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    quieten()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capszoo").setLevel(logging.INFO)
     try:
         with backend():
             app()
-    except (ValueError, OSError, ArithmeticError, MissingExtra) as error:
+    except (ValueError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         sys.exit(1)

@@ -26,15 +26,15 @@ def sparsity(
 ):
     """Measure how sparse inferred activities are, with and without an L1 penalty (Kiefer et al. 2022, Figure 1)."""
     from capszoo import protocols
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import show, sparsity_table
-    from capszoo.training.progress import counting
     from capszoo.visualize import draw_inferred_poses
 
     subject = trained(name)
     options = {"penalty": {stage: eta}, "steps": steps}
     command = f"capszoo sparsity {name} --images {images} --{'' if clamped else 'no-'}clamped "
     command += f"--eta {eta:g} --stage {stage} --steps {steps} --out {out}"
-    with counting("inference") as progress:
+    with TerminalProgress() as progress:
         report = protocols.measure_sparsity(
             subject, images, clamped=clamped, command=command, progress=progress, **options
         )
@@ -57,13 +57,13 @@ def likelihood(
 ):
     """Measure how likely test images are to generative models beside a Gaussian; draw samples and parses."""
     from capszoo import protocols
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import likelihood_table, show
-    from capszoo.training.progress import counting
     from capszoo.visualize import draw_parse, draw_samples
 
     subjects = [trained(name) for name in names]
     command = f"capszoo likelihood {' '.join(names)} --images {images} --samples {samples} --out {out}"
-    with counting("likelihood") as progress:
+    with TerminalProgress() as progress:
         report = protocols.measure_likelihood(subjects, images, samples, command=command, progress=progress)
     show(likelihood_table(report))
     first = subjects[0]
@@ -82,14 +82,14 @@ def infer_freely(
 ):
     """Optimise the variables of each image by themselves, beside the network's answer (Smith et al. 2020, Figure 3)."""
     from capszoo import protocols
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import free_inference_table, show
-    from capszoo.training.progress import counting
     from capszoo.visualize import draw_free_form
 
     command = (
         f"capszoo infer-freely {name} --images {images} --max-angle {max_angle:g} --steps {steps} --out {out}"
     )
-    with counting("free inference") as progress:
+    with TerminalProgress() as progress:
         report, answers = protocols.measure_free_inference(
             trained(name), images, max_angle=max_angle, steps=steps, command=command, progress=progress
         )
@@ -105,9 +105,9 @@ def infer_freely(
 def compare_routing(names: Several, out: Out):
     """Compare networks with and without routing, with and without decoder (Kiefer et al. 2022, appendix A)."""
     from capszoo import protocols
-    from capszoo.training.progress import counting
+    from capszoo.progress.terminal import TerminalProgress
 
-    with counting("test errors") as progress:
+    with TerminalProgress() as progress:
         report = protocols.compare_routing(
             [trained(name) for name in names],
             command=f"capszoo compare-routing {' '.join(names)} --out {out}",

@@ -15,14 +15,14 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE].")] = None,
 ):
     """Train a recipe; the same command goes on where a killed run stopped."""
-    from capszoo.training.progress import TrainingProgress
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.training.run import train as run
     from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / parsed.name
-    with TrainingProgress() as reporter:
-        record = run(parsed, directory, reporter)
+    with TerminalProgress() as progress:
+        record = run(parsed, directory, progress)
     best = record.get("best_validation_error")
     typer.echo(f"{'' if best is None else f'best validation error {best:.2%}; '}run folder: {directory}")
 
@@ -36,14 +36,14 @@ def tune(
     ] = None,
 ):
     """Search for the values that a recipe's `search` section leaves open; started again, it goes on."""
-    from capszoo.search.progress import SearchProgress
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.search.tuner import tune as run
     from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / f"{parsed.name}_search"
-    with SearchProgress() as reporter:
-        rows = run(parsed, directory, reporter)
+    with TerminalProgress() as progress:
+        rows = run(parsed, directory, progress)
     if rows:
         typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
         typer.echo(f"capszoo train {directory / 'best.yaml'}")
@@ -63,19 +63,23 @@ def publish(
     ] = None,
 ):
     """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.zoo.publishing import publish as make
     from capszoo.zoo.recipes import read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
-    card = make(parsed, run or Path("runs") / parsed.name, out, dtype, typer.echo, search)
+    with TerminalProgress() as progress:
+        card = make(parsed, run or Path("runs") / parsed.name, out, dtype, progress, search)
     typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")
 
 
 @app.command("measure-again")
 def measure_again(name: Name):
     """Measure a published preset's protocols with the present code, and write the numbers into its card."""
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.zoo.presets import get_preset
     from capszoo.zoo.publishing import measure_again as again
 
-    card = again(get_preset(name), typer.echo)
+    with TerminalProgress() as progress:
+        card = again(get_preset(name), progress)
     typer.echo(f"{card.name}: measured at revision {card.revision}")

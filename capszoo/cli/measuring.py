@@ -60,11 +60,11 @@ def viewpoints(
     ] = None,
 ):
     """Compare two models that were matched on familiar viewpoints on novel ones (Hinton et al. 2018, Table 2)."""
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols import compare_viewpoints
     from capszoo.protocols.tables import show, viewpoint_table
-    from capszoo.training.progress import counting
 
-    with counting("viewpoints") as progress:
+    with TerminalProgress() as progress:
         comparison = compare_viewpoints(
             trained(cnn),
             trained(capsules),
@@ -95,14 +95,14 @@ def attack(
     ] = "cross_entropy",
 ):
     """Measure and draw how far adversarial images mislead a model (Hinton et al. 2018, Figure 3)."""
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols import adversarial
     from capszoo.protocols.tables import robustness_table, show
-    from capszoo.training.progress import counting
 
     command = f"capszoo attack {name} --images {images} --loss {loss} --out {out}"
     command += (f" --against {against}" if against else "") + (f" --source {source}" if source else "")
     command += "".join(f" --epsilon {each:g}" for each in epsilon or ())
-    with counting("attacks") as progress:
+    with TerminalProgress() as progress:
         report = adversarial.measure_robustness(
             [trained(each) for each in (name, against) if each],
             trained(source) if source else None,
@@ -142,17 +142,20 @@ def bench(
 ):
     """Measure speed and memory against the formulation of open implementations, in turns in one process."""
     from capszoo import benchmarking
+    from capszoo.progress.terminal import TerminalProgress
 
     if recipe is None and routing_alone is None:
         raise ValueError("a recipe or --routing-alone is needed.")
     reports = {}
     if recipe:
-        reports["bench"] = benchmarking.benchmark(
-            recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, typer.echo
-        )
+        with TerminalProgress() as progress:
+            reports["bench"] = benchmarking.benchmark(
+                recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, progress
+            )
     if routing_alone:
         name = f"bench_{routing_alone}_routing"
-        reports[name] = benchmarking.benchmark_routing(routing_alone, seconds / 4, typer.echo)
+        with TerminalProgress() as progress:
+            reports[name] = benchmarking.benchmark_routing(routing_alone, seconds / 4, progress)
     for name, report in reports.items():
         benchmarking.show(report)
         if out:
@@ -162,14 +165,14 @@ def bench(
 
 def _measured(name, protocols=None, weights=None):
     """The `Measurement`s of a model by the given protocols or those of its card; prints each."""
+    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols import evaluate as measure
-    from capszoo.training.progress import counting
 
     subject = trained(name, weights)
     results = []
     for each in protocols or subject.recipe.card.protocols or ["test_error"]:
         command = f"capszoo evaluate {name} --protocol {each}" + (f" --weights {weights}" if weights else "")
-        with counting(each) as progress:
+        with TerminalProgress() as progress:
             results.append(measure(subject.model, subject.recipe, each, command=command, progress=progress))
         typer.echo(f"{each}: {results[-1].sentence()}")
     return results

@@ -138,5 +138,7 @@ def export(
     show(export_table(report))
     if record:
         from capszoo.exporting import record_exports
+        from capszoo.progress.terminal import TerminalProgress
 
-        record_exports(zoo.get_preset(name), out / name / str(version), typer.echo)
+        with TerminalProgress() as progress:
+            record_exports(zoo.get_preset(name), out / name / str(version), progress)

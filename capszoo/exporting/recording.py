@@ -8,19 +8,20 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from capszoo.exporting.verification import verify
+from capszoo.progress import QUIET
 from capszoo.protocols import evaluate
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.locating import CARD
 
 
-def record_exports(preset, bundle, reporter=None):
+def record_exports(preset, bundle, progress=QUIET):
     """Verifies `bundle`, measures test errors of its artefacts, and writes both into the card of `preset`.
 
     where:
       preset: a `capszoo.zoo.presets.Preset` with a card.
       bundle: the folder of one version, as `export` writes it, of that preset.
-      reporter: `reporter(text)` for progress.
+      progress: says a line for each artefact.
 
     Artefacts take raw pictures, so they are measured on the data set before its preprocessing. Where a data set
     rounds what it resizes, as smallNORB does, an image on the border between two classes may change sides. Networks
@@ -42,8 +43,7 @@ def record_exports(preset, bundle, reporter=None):
             measured = evaluate(model, recipe)
             wrong, n = measured.wrong, measured.n
         exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], wrong, n)
-        if reporter:
-            reporter(f"{name}: {exports[name].errors()}")
+        progress.say(f"{name}: {exports[name].errors()}")
     card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, locating.weights_folder() / preset.name)
     return card

@@ -12,6 +12,7 @@ import abc
 import typing
 
 from capszoo.config import ConfigError, sections
+from capszoo.progress import QUIET
 
 
 class Architecture(abc.ABC):
@@ -101,12 +102,12 @@ class OptimisesLatents(Architecture):
     promise = "optimises latent variables"
 
     @abc.abstractmethod
-    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=None):
+    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=QUIET):
         """Outputs for the optimised latents of `images[N, H, W, C]`, and the losses of each step.
 
         where:
           model: an inference model of this architecture. Its weights stay as they are.
-          progress: called with 1 after each step.
+          progress: advances by 1 with each step.
         """
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from capszoo.config import ConfigError
 from capszoo.data.smallnorb import moments
 from capszoo.data.split import Stream, generator
+from capszoo.progress import QUIET
 from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import wilson
@@ -100,7 +101,7 @@ class Robustness(MeasuredReport):
 
 
 def measure_robustness(
-    subjects, source=None, *, epsilons=EPSILONS, images=500, loss="cross_entropy", command="", progress=None
+    subjects, source=None, *, epsilons=EPSILONS, images=500, loss="cross_entropy", command="", progress=QUIET
 ) -> Robustness:
     """Attacks models with `fgsm` and `bim`, away from each image's class and towards each other class.
 
@@ -111,7 +112,7 @@ def measure_robustness(
       epsilons: positive, rising; 0 is always measured.
       images: how many of the test split, chosen at random once and for all; None takes all.
       loss: see `loss_gradient`.
-      progress: `progress(done, total)` in images.
+      progress: counts images.
 
     Errors: `ConfigError` for models of different data sets, two of the same name, or several labels per image;
     `ValueError` for illegal epsilons; `DataNotFound`.
@@ -130,6 +131,7 @@ def measure_robustness(
     chosen = np.sort(generator(0, Stream.FIXED, 0).permutation(len(grey))[:count])
     tally, gradients = _Tally(), {}
     functions = {s.name: loss_gradient(s.model, s.recipe, loss) for s in everyone}
+    progress.begin("attack", count)
     for start in range(0, count, BATCH):
         batch = _inputs(data, grey, chosen[start : start + BATCH])
         for subject in subjects:
@@ -138,8 +140,7 @@ def measure_robustness(
                 _attack([subject], subject, functions[subject.name], batch, target, epsilons, tally)
         if source:
             _attack(subjects, source, functions[source.name], batch, None, epsilons, tally)
-        if progress:
-            progress(min(start + BATCH, count), count)
+        progress.advance(len(batch[1]))
     return Robustness(
         out_of=len(grey),
         classes=data.num_classes,

@@ -12,6 +12,7 @@ import numpy as np
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
+from capszoo.progress import QUIET
 
 # Results kept for each model, as long as it lives. 60,000 images with 16 capsules of 16 numbers are 65 MB, a support
 # vector machine fitted to them may be twice as much.
@@ -45,14 +46,14 @@ def _digest(model):
     return digest.digest()
 
 
-def capsule_outputs(model, split, needed="poses", batch_size=250, progress=None):
+def capsule_outputs(model, split, needed="poses", batch_size=250, progress=QUIET):
     """The outputs `OUTPUTS` as far as the model has them, `[N, O, ...]`, and labels `[N]`, of all images in order.
 
     Images are not augmented. Computed once, see `once`.
 
     where:
       needed: the output without which nobody would want the others.
-      progress: called with the number of images of each finished batch, or of all that were known.
+      progress: advances by the images of each batch, or by all where they were known.
 
     Errors: `ConfigError`, with the first batch, for a model without the output `needed`, and for several labels per
     image.
@@ -62,8 +63,7 @@ def capsule_outputs(model, split, needed="poses", batch_size=250, progress=None)
     def advance(images):
         nonlocal seen
         seen += images
-        if progress:
-            progress(images)
+        progress.advance(images)
 
     def compute():
         batches = []

@@ -7,6 +7,7 @@ import keras
 
 from capszoo.config import ConfigError, nearest
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
+from capszoo.progress import QUIET, Progress
 from capszoo.protocols import provenance
 from capszoo.protocols.crops import predict_crops
 from capszoo.protocols.linear_probe import PROBES, predict_presence_probe, predict_probe
@@ -124,7 +125,7 @@ def evaluate(
     *,
     command: str = "",
     seeds: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = QUIET,
 ) -> Measurement:
     """Measures one protocol on `model`.
 
@@ -133,7 +134,7 @@ def evaluate(
       recipe: the `capszoo.zoo.recipes.Recipe` of the model.
       protocol: a name in `PROTOCOLS`.
       command: the command line that measures the same again, for the record.
-      progress: `progress(done, total)` in images.
+      progress: counts images.
 
     Errors: `ConfigError` for an unknown protocol or one that does not fit the model or its training; `DataNotFound`.
     """
@@ -180,15 +181,9 @@ def _test_error(model, recipe, protocol, progress):
             "It is for models trained on images of that shape."
         )
     split = data.open("test")
-    done = 0
-
-    def advance(images):
-        nonlocal done
-        done += images
-        progress(done, len(split))
-
+    progress.begin(protocol, len(split))
     predict = SCORES.get(protocol, predict_split)
-    scores, labels = predict(model, split, progress=advance if progress else None)
+    scores, labels = predict(model, split, progress=progress)
     mistakes = int(wrong(scores, labels).sum())
     return {
         "metric": METRICS.get(protocol, "test error"),

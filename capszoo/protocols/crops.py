@@ -4,13 +4,14 @@ import numpy as np
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
+from capszoo.progress import QUIET
 
 # Where the 13 crops of the authors' code are, in pixels down and right of the centre: the centre itself and the four
 # diagonal neighbours at one, two and three pixels.
 CROPS = ((0, 0), *((n * down, n * right) for n in (1, 2, 3) for down in (-1, 1) for right in (-1, 1)))
 
 
-def predict_crops(model, split, crops=CROPS, batch_size=250, progress=None):
+def predict_crops(model, split, crops=CROPS, batch_size=250, progress=QUIET):
     """Scores `[N, O]` and labels `[N]` of every image of `split`, as `predict_split`, from several crops of each.
 
         score_k = mean_c ( a_kc / sum_j a_jc )
@@ -33,8 +34,7 @@ def predict_crops(model, split, crops=CROPS, batch_size=250, progress=None):
         parts = [_shares(np.asarray(model.predict_on_batch(batch["images"])["scores"])) for batch in batches]
         scores.append(np.mean(parts, axis=0))
         labels.append(batches[0]["labels"])
-        if progress:
-            progress(len(labels[-1]))
+        progress.advance(len(labels[-1]))
     return np.concatenate(scores), np.concatenate(labels)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from capszoo.config import ConfigError
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
+from capszoo.progress import QUIET
 from capszoo.protocols.linear_probe import fitted_probe, turned_digits
 from capszoo.protocols.report import MeasuredReport, of_test_images
 
@@ -54,7 +55,7 @@ class FreeInferenceReport(MeasuredReport):
 
 
 def measure_free_inference(
-    subject, images=100, *, max_angle=180.0, steps=300, learning_rate=0.02, command="", progress=None
+    subject, images=100, *, max_angle=180.0, steps=300, learning_rate=0.02, command="", progress=QUIET
 ):
     """A `FreeInferenceReport`, and by condition the images with both answers: `(images, network, free)`.
 
@@ -62,7 +63,7 @@ def measure_free_inference(
       subject: a `Subject` with a model for digits whose posteriors are Delta, such as 'probabilistic'.
       images: how many test images, the first ones, upright and turned; all are optimised at once.
       max_angle: each is turned by its own angle, uniform up to so many degrees either way.
-      progress: `progress(done, total)` in steps of all conditions.
+      progress: counts steps.
 
     Errors: `ConfigError` for other models, for models of other data than upright MNIST, and for fewer than one image
     or step.
@@ -82,19 +83,12 @@ def measure_free_inference(
     fitting = recipe.data.open("train")
     classifiers = [fitted_probe(model, fitting, presence_only) for presence_only in (True, False)]
     answers, network, free = {}, {}, {}
-    done = 0
-
-    def advance(count):
-        nonlocal done
-        done += count
-        if progress:
-            progress(done, len(splits) * steps)
-
+    progress.begin("latent optimisation", len(splits) * steps)
     for condition, split in splits.items():
         batch = split.batch(np.arange(min(images, len(split))), None)
         # At a learning rate of zero nothing moves away from the network's answer.
         guess = optimise_latents(recipe.model, model, batch["images"], LAST, learning_rate=0.0)
-        found = optimise_latents(recipe.model, model, batch["images"], steps, learning_rate, advance)
+        found = optimise_latents(recipe.model, model, batch["images"], steps, learning_rate, progress)
         network[condition] = _judge(guess, batch, classifiers)
         free[condition] = _judge(found, batch, classifiers)
         answers[condition] = batch["images"], guess.outputs, found.outputs

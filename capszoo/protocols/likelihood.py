@@ -10,7 +10,9 @@ from keras import ops
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Stream, generator
+from capszoo.progress import QUIET
 from capszoo.protocols.report import MeasuredReport, of_test_images
+from capszoo.protocols.statistics import mean_interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ class LikelihoodReport(MeasuredReport):
     samples: int
 
 
-def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, command="", progress=None):
+def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, command="", progress=QUIET):
     """Log-likelihoods of the first `images` test images, with noise, under each of the `Subject`s.
 
         ln p(x) >= ln mean_k exp(ln p(x | v_k) + ln p(v_k) - ln q(v_k))      # K samples v_k of q
@@ -48,7 +50,7 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
       subjects: generative models such as 'attention', of the same data and the same noise. One with a single object
         is the baseline without a choice of parents.
       samples: K.
-      progress: `progress(done, total)` in images, each counted once for each model.
+      progress: counts images, each once for each model.
 
     The noise is drawn once for all. The density of a pixel without noise would have no bound: most are exactly 0.
     Errors: `ConfigError` for a model without a bound, and for models of other data or noise.
@@ -59,20 +61,16 @@ def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, comm
     count, numbers = len(clean), clean[0].size
     gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
     models, choice, parents = {}, {}, {}
-    for index, subject in enumerate(subjects):
-
-        def advance(done, index=index):
-            if progress:
-                progress(index * count + done, len(subjects) * count)
-
-        logs = importance_weights(subject.model, clean, noisy, samples, batch_size, advance)
+    progress.begin("likelihood", len(subjects) * count)
+    for subject in subjects:
+        logs = importance_weights(subject.model, clean, noisy, samples, batch_size, progress)
         estimates = log_mean_exp(logs)
         gains = estimates - gaussian
         models[subject.name] = {
             "bound": float(logs.mean()) / numbers,
             "importance": float(estimates.mean()) / numbers,
             "gain": float(gains.mean()) / numbers,
-            "interval": 1.96 * float(gains.std()) / math.sqrt(count) / numbers,
+            "interval": float(np.diff(mean_interval(gains))[0]) / 2 / numbers,
         }
         parse = subject.model.predict(clean, batch_size=batch_size, verbose=0)["coefficients"]
         choice[subject.name] = float(parse.max(axis=-1).mean())
@@ -116,7 +114,7 @@ def _common(subjects):
     return conditions.pop()
 
 
-def importance_weights(model, clean, noisy, samples, batch_size=50, progress=None):
+def importance_weights(model, clean, noisy, samples, batch_size=50, progress=QUIET):
     """ln p(noisy | v) + ln p(v) - ln q(v) of samples v of q(v | clean): `[K, N]`, in nats.
 
     where:
@@ -135,8 +133,7 @@ def importance_weights(model, clean, noisy, samples, batch_size=50, progress=Non
         parts = patches(noisy[rows])
         terms = [bound(means, log_deviations, parts, noisy=False) for _ in range(samples)]
         columns.append(ops.convert_to_numpy(ops.sum(ops.stack(terms), axis=-1)))
-        if progress:
-            progress(min(start + batch_size, len(clean)))
+        progress.advance(len(parts))
     return np.concatenate(columns, axis=1).astype("float64")
 
 

@@ -26,6 +26,7 @@ from capszoo.data import Affnist, AffnistSynth, RotatedMnist
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
 from capszoo.extras import extra
+from capszoo.progress import QUIET
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
 from capszoo.protocols.support_vectors import Rows
 
@@ -139,7 +140,7 @@ class _Framed(Split):
         return self.split.fingerprint() if not self.pad else f"{self.split.fingerprint()}+{self.pad}"
 
 
-def probe_features(model, split, presence_only=False, progress=None):
+def probe_features(model, split, presence_only=False, progress=QUIET):
     """What a classifier sees of every image of `split`, in order and without augmentation: `[N, D]`, and labels `[N]`.
 
     where:
@@ -155,7 +156,7 @@ def probe_features(model, split, presence_only=False, progress=None):
     return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
 
 
-def predict_probe(model, split, progress=None, presence_only=False):
+def predict_probe(model, split, progress=QUIET, presence_only=False):
     """Scores `[N, classes]`, probabilities, and labels `[N]`, as `predict_split`.
 
     The classifier is fitted to `split.fitting` first. Errors: see `fitted_probe`.
@@ -190,6 +191,6 @@ def fitted_probe(model, split, presence_only=False):
     return once(model, split, f"probe {presence_only}", fit)
 
 
-def predict_presence_probe(model, split, progress=None):
+def predict_presence_probe(model, split, progress=QUIET):
     """As `predict_probe`, on the logits of presences alone."""
     return predict_probe(model, split, progress, presence_only=True)

@@ -9,13 +9,14 @@ They look at the first images of the test split. `measure_likelihood` and `measu
 """
 
 import dataclasses
-import math
 
 import numpy as np
 
 from capszoo.config import ConfigError
+from capszoo.progress import QUIET
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights, log_mean_exp, noisy_images
 from capszoo.protocols.sparsity import FEED_FORWARD, INFERENCE, PENALISED, THRESHOLD, infer_activities
+from capszoo.protocols.statistics import mean_interval
 from capszoo.protocols.subject import Subject
 
 OF_LIKELIHOOD, SAMPLES = 1000, 50
@@ -39,12 +40,11 @@ class Mean:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The mean's 95 % interval, as if means were normal."""
-        half = 1.96 * float(self.values.std(ddof=1)) / math.sqrt(len(self.values))
-        return self.value - half, self.value + half
+        """The mean's 95 % interval."""
+        return mean_interval(self.values)
 
 
-def likelihood(model, recipe, progress=None):
+def likelihood(model, recipe, progress=QUIET):
     """Log-likelihood of the first 1,000 test images with the model's noise: the bound of 50 samples.
 
     See `capszoo.protocols.measure_likelihood`.
@@ -53,24 +53,24 @@ def likelihood(model, recipe, progress=None):
     return Mean("log-likelihood of noisy images", values, NATS)
 
 
-def likelihood_gain(model, recipe, progress=None):
+def likelihood_gain(model, recipe, progress=QUIET):
     """By how much `likelihood` is above that under a Gaussian fitted to the training images."""
     values, noisy = _likelihoods(model, recipe, progress)
     gaussian, _ = gaussian_likelihoods(recipe.data.open("train"), noisy, recipe.model.noise)
     return Mean("log-likelihood above a Gaussian's", values - gaussian / noisy[0].size, NATS)
 
 
-def active_feed_forward(model, recipe, progress=None):
+def active_feed_forward(model, recipe, progress=QUIET):
     """Class capsules longer than 0.1 after a feed-forward pass, of the first 50 test images (figure 1, C)."""
     return _active(FEED_FORWARD, model, recipe, progress)
 
 
-def active_inference(model, recipe, progress=None):
+def active_inference(model, recipe, progress=QUIET):
     """The same after 500 steps of iterative inference with the label clamped (Kiefer et al. 2022, figure 1, D)."""
     return _active(INFERENCE, model, recipe, progress)
 
 
-def active_inference_l1(model, recipe, progress=None):
+def active_inference_l1(model, recipe, progress=QUIET):
     """The same with an L1 penalty of weight 1 on the class capsules (figure 1, E)."""
     return _active(PENALISED, model, recipe, progress)
 
@@ -99,6 +99,6 @@ def _likelihoods(model, recipe, progress):
             f"a likelihood needs a model such as 'attention'. Received: {recipe.model.section_name!r}"
         )
     clean, noisy = noisy_images(recipe.data.open("test"), OF_LIKELIHOOD, recipe.model.noise)
-    advance = (lambda done: progress(done, len(clean))) if progress else None
-    logs = importance_weights(model, clean, noisy, SAMPLES, progress=advance)
+    progress.begin("likelihood", len(clean))
+    logs = importance_weights(model, clean, noisy, SAMPLES, progress=progress)
     return log_mean_exp(logs) / noisy[0].size, noisy

@@ -3,6 +3,7 @@
 import dataclasses
 
 from capszoo.config import ConfigError
+from capszoo.progress import QUIET
 from capszoo.protocols.classification import evaluate
 from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.report import Report
@@ -30,7 +31,7 @@ def condition_of(model) -> str:
     return f"{routing}, {'decoder' if model.decoder else 'no decoder'}"
 
 
-def compare_routing(subjects, *, command="", progress=None) -> RoutingComparison:
+def compare_routing(subjects, *, command="", progress=QUIET) -> RoutingComparison:
     """Measures `Subject`s of the same data that differ in `model.routing` and `model.decoder`, as appendix A does.
 
     Errors: `ConfigError` for two models of one condition, for other architectures and for different data.

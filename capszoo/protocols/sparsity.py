@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from capszoo.config import ConfigError
+from capszoo.progress import QUIET
 from capszoo.protocols.report import MeasuredReport, of_test_images
 
 # The conditions of figure 1: C, D and E.
@@ -90,7 +91,7 @@ def infer_activities(
     steps=500,
     rate=0.01,
     batch_size=25,
-    progress=None,
+    progress=QUIET,
 ):
     """Poses by condition, then by layer: `[N, O, D]`, of every dense layer of capsules, those of the classes last.
 
@@ -100,7 +101,7 @@ def infer_activities(
       conditions: those of figure 1 that are wanted.
       penalty: weight of the L1 norm by stage; by default 1 for the class capsules.
       steps, rate: see `capszoo.models.IterativeInference`.
-      progress: `progress(done, total)` in images, each counted once for each condition.
+      progress: counts images, each once for each condition.
 
     Returns the poses and, by condition, the energies `[N]` without the penalty.
     Errors: `ConfigError` for a model that cannot infer; `ArithmeticError` for a descent that ends higher than
@@ -115,7 +116,8 @@ def infer_activities(
     penalty = PENALTY if penalty is None else penalty
     of = {FEED_FORWARD: (0, None), INFERENCE: (steps, None), PENALISED: (steps, penalty)}
     poses, energies = {}, {}
-    for number, condition in enumerate(conditions):
+    progress.begin("inference", len(conditions) * len(images))
+    for condition in conditions:
         count, weights = of[condition]
         infer = architecture.inference(subject.model, steps=count, rate=rate, sparsity=weights)
         parts, descents = [], []
@@ -124,9 +126,7 @@ def infer_activities(
             *part, descent = _infer(infer, images[rows], None if one_hot is None else one_hot[rows])
             parts.append(part)
             descents.append(descent)
-            if progress:
-                done = number * len(images) + min(start + batch_size, len(images))
-                progress(done, len(conditions) * len(images))
+            progress.advance(len(images[rows]))
         poses[condition] = {name: np.concatenate([part[0][name] for part in parts]) for name in parts[0][0]}
         energies[condition] = np.concatenate([part[1] for part in parts])
         before, after = np.concatenate(descents, axis=1).mean(axis=1)
@@ -155,7 +155,7 @@ def measure_sparsity(
     steps=500,
     rate=0.01,
     command="",
-    progress=None,
+    progress=QUIET,
 ) -> SparsityReport:
     """Measures figure 1 on the first `images` test images: C without, D with inference, E with a penalty as well.
 

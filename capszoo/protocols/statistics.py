@@ -1,6 +1,8 @@
-"""Intervals for shares."""
+"""Intervals of 95 % for shares and means."""
 
 import math
+
+import numpy as np
 
 
 def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
@@ -19,3 +21,20 @@ def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float,
     centre = (share + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def mean_interval(values, z: float = 1.96) -> tuple[float, float]:
+    """The interval of a mean, 95 % by default, as if means were normal.
+
+        mean +- z * s / sqrt(N),   s^2 = sum_n (x_n - mean)^2 / (N - 1)
+
+    where:
+      values: x `[N]`.
+
+    Errors: `ValueError` for fewer than two values, which do not tell how they are spread.
+    """
+    values = np.asarray(values, "float64")
+    if values.ndim != 1 or len(values) < 2:
+        raise ValueError(f"an interval needs at least two values in a row. Received shape: {values.shape}")
+    half = z * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return float(values.mean()) - half, float(values.mean()) + half

@@ -27,6 +27,7 @@ from capszoo.data import Affnist, AffnistSynth
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
 from capszoo.extras import extra
+from capszoo.progress import QUIET
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
 
 LOGGER = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ def _digits(data, split):
     return digit
 
 
-def pose_features(model, split, masked=False, progress=None):
+def pose_features(model, split, masked=False, progress=QUIET):
     """Poses `[N, O * D]` and labels `[N]` of every image of `split`, in order, without augmentation.
 
     where:
@@ -178,7 +179,7 @@ def pose_features(model, split, masked=False, progress=None):
     return poses.reshape(len(poses), -1), labels
 
 
-def predict_svm(model, split, progress=None, masked=False):
+def predict_svm(model, split, progress=QUIET, masked=False):
     """Scores `[N, classes]`, 1 for the class that the machine names, and labels `[N]`, as `predict_split`.
 
     A support vector machine with the kernel exp(-0.1 |x - y|^2) and C = 100 is fitted to poses of `split.fitting`
@@ -203,6 +204,6 @@ def _fit(model, split, masked):
     return SVC(**MACHINE, cache_size=1000).fit(features, labels)
 
 
-def predict_masked_svm(model, split, progress=None):
+def predict_masked_svm(model, split, progress=QUIET):
     """As `predict_svm`, on masked poses."""
     return predict_svm(model, split, progress, masked=True)

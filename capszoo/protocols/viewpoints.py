@@ -3,6 +3,7 @@
 import dataclasses
 
 from capszoo.config import ConfigError
+from capszoo.progress import QUIET
 from capszoo.protocols.classification import evaluate
 from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.report import Report
@@ -41,7 +42,7 @@ class ViewpointComparison(Report):
     reduction: float | None
 
 
-def compare_viewpoints(cnn, capsules, *, command="", progress=None) -> ViewpointComparison:
+def compare_viewpoints(cnn, capsules, *, command="", progress=QUIET) -> ViewpointComparison:
     """Measures two `Subject`s, trained on the same familiar viewpoints, as Table 2 does.
 
     The capsules should have been stopped where their error on familiar test viewpoints equals the CNN's:
@@ -49,7 +50,7 @@ def compare_viewpoints(cnn, capsules, *, command="", progress=None) -> Viewpoint
 
     where:
       command: the command line that measures the same again.
-      progress: `progress(done, total)` in images, of each measurement.
+      progress: counts the images of each measurement.
 
     Errors: `ConfigError` for models of different data sets and for ones that know all viewpoints; `DataNotFound`.
     Source: Hinton et al. 2018, section 5.1 and Table 2.

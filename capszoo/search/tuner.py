@@ -27,6 +27,8 @@ import yaml
 
 from capszoo.config import ConfigError, read_yaml
 from capszoo.extras import extra
+from capszoo.progress import QUIET
+from capszoo.search.leaderboard import to_table
 from capszoo.search.recipe import parse_recipe
 from capszoo.search.record import write
 from capszoo.search.space import with_values
@@ -49,13 +51,12 @@ class TrialsFailed(ValueError):
     """Not one trial of a search could be trained."""
 
 
-def tune(recipe, directory, reporter=None) -> list[dict]:
+def tune(recipe, directory, progress=QUIET) -> list[dict]:
     """Searches the space that `recipe` declares, or goes on with such a search; returns the leaderboard.
 
     where:
       directory: of the search.
-      reporter: has `begin`, `step` and `epoch`, see `capszoo.training.run.train`, and `leaderboard(rows)`, which is
-        called after every trial.
+      progress: is told of the trial under way, and says the leaderboard after every trial.
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
     Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one;
@@ -63,7 +64,7 @@ def tune(recipe, directory, reporter=None) -> list[dict]:
     """
     directory = Path(directory)
     _claim(recipe, directory)
-    tuner = _Tuner(recipe, directory, reporter)
+    tuner = _Tuner(recipe, directory, progress)
     try:
         tuner.search()
     except keras_tuner.errors.FatalError as error:
@@ -106,8 +107,8 @@ def _comparable(part):
 class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
     """Keras Tuner's loop over trials, alone, as a chief or as a worker, around `capszoo.training.run.train`."""
 
-    def __init__(self, recipe, directory, reporter):
-        self.recipe, self.folder, self.reporter, self.rows = recipe, directory, reporter, []
+    def __init__(self, recipe, directory, progress):
+        self.recipe, self.folder, self.progress, self.rows = recipe, directory, progress, []
         super().__init__(_oracle(recipe.search), directory=str(directory), project_name="oracle")
         # A worker has a client of the chief's oracle in its place.
         self.is_worker = not isinstance(self.oracle, keras_tuner.Oracle)
@@ -124,7 +125,7 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
         keras.utils.clear_session()
         folder = self._run_folder(trial)
         try:
-            record = train(self._trial_recipe(trial), folder, self.reporter, pause_after=self._epochs(trial))
+            record = train(self._trial_recipe(trial), folder, self.progress, pause_after=self._epochs(trial))
         except (ValueError, ArithmeticError) as error:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / FAILURE, str(error))
@@ -138,8 +139,7 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
         """Tells the oracle, and brings the leaderboard up to date."""
         super().on_trial_end(trial)
         self.conclude()
-        if self.reporter:
-            self.reporter.leaderboard(self.rows)
+        self.progress.say(to_table(self.rows))
 
     def conclude(self):
         """Writes what the trials so far have shown."""

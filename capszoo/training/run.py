@@ -29,6 +29,7 @@ import yaml
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
 from capszoo.extras import extra
+from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.files import write_text
 from capszoo.training.folder import BEST, RECIPE, changes, read_log, stage_folder
@@ -51,11 +52,10 @@ def dtype_policy(name):
         keras.config.set_dtype_policy(before)
 
 
-def train(recipe, directory, reporter=None, pause_after=None):
+def train(recipe, directory, progress=QUIET, pause_after=None):
     """Trains `recipe`, all its stages, in `directory`, or goes on where a run of the same recipe stopped there.
 
-    `reporter` has `begin(recipe, step, total)`, which is called for each stage, `step(logs)` and `epoch(record)`; see
-    `capszoo.cli`.
+    `progress` is told of every step, a task for each stage, and says a line for each epoch; see `capszoo.progress`.
     `pause_after` ends the call after so many epochs of the last stage; a later call goes on from there.
     Returns the record of the last epoch, a dict.
     Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, or another process
@@ -71,9 +71,9 @@ def train(recipe, directory, reporter=None, pause_after=None):
             folder = stage_folder(directory, stage)
             folder.mkdir(parents=True, exist_ok=True)
             _claim(recipe.at(stage), folder)
-            _Run(recipe.at(stage), folder, reporter, start).finish()
+            _Run(recipe.at(stage), folder, progress, start).finish()
             start = folder / BEST
-        return _Run(recipe, directory, reporter, start).finish(pause_after)
+        return _Run(recipe, directory, progress, start).finish(pause_after)
 
 
 def _claim(recipe, directory):
@@ -113,11 +113,21 @@ def _alone_in(directory):
         lock.release()
 
 
+def _epoch_line(record):
+    """A finished epoch as a line for people."""
+    validation = ""
+    if "validation_error" in record:
+        best = record["best_validation_error"]
+        validation = f"validation error {record['validation_error']:.2%} (best {best:.2%}), "
+    speed = f"{record['images_per_second']:.0f} images/s"
+    return f"epoch {record['epoch']}: loss {record['loss']:.4f}, {validation}{speed}"
+
+
 class _Run:
     """One stage of `train`: a model, an optimiser and the step they have reached."""
 
-    def __init__(self, recipe, directory, reporter, start):
-        self.recipe, self.directory, self.reporter = recipe, directory, reporter
+    def __init__(self, recipe, directory, progress, start):
+        self.recipe, self.directory, self.progress = recipe, directory, progress
         config = recipe.train
         keras.utils.set_random_seed(config.seed)
         with dtype_policy(config.precision):
@@ -206,8 +216,7 @@ class _Run:
             from tensorboard.summary import Writer
 
         self.writer = Writer(str(self.directory / "tensorboard"))
-        if self.reporter:
-            self.reporter.begin(self.recipe, self.step, self.total)
+        self.progress.begin(self.recipe.name, self.total, self.step)
         record, end = None, self.total
         if pause_after is not None:
             end = min(end, pause_after * self.batches.steps_per_epoch)
@@ -235,9 +244,10 @@ class _Run:
         # The log first: what it says beyond the checkpoint is dropped on the next start, what it lacks stays lost.
         self._log(record)
         self._save()
-        if "epoch" in record and self.reporter:
-            self.reporter.epoch(record)
-        return record if "epoch" in record else None
+        if "epoch" not in record:
+            return None
+        self.progress.say(_epoch_line(record))
+        return record
 
     def _steps(self, first, stop):
         """Trains on the batches of steps [first, stop); returns the means of losses and metrics over them.
@@ -254,8 +264,7 @@ class _Run:
             if not np.isfinite(logs["loss"]):
                 raise self._diverged(step + 1)
             totals.update(logs)
-            if self.reporter:
-                self.reporter.step(logs)
+            self.progress.advance(1, logs)
         return {name: total / (stop - first) for name, total in totals.items()}
 
     def _diverged(self, step):

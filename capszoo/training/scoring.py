@@ -3,32 +3,39 @@
 import numpy as np
 
 from capszoo.data.pipeline import evaluation_batches
+from capszoo.progress import QUIET
 
 
-def predict_split(model, split, batch_size=250, progress=None):
+def predict_split(model, split, batch_size=250, progress=QUIET):
     """Scores `[N, O]` and labels `[N]` or `[N, k]` of every image of `split`, in order, without augmentation.
 
-    `progress`, where given, is called with the number of images of each finished batch.
+    `progress` advances by the images of each batch.
     """
     scores, labels = [], []
     for batch in evaluation_batches(split, batch_size):
         scores.append(np.asarray(model.predict_on_batch(batch["images"])["scores"]))
         labels.append(batch["labels"])
-        if progress:
-            progress(len(batch["images"]))
+        progress.advance(len(batch["images"]))
     return np.concatenate(scores), np.concatenate(labels)
 
 
 def wrong(scores, labels):
-    """True for each image whose highest scores are not exactly its classes.
+    """True for each image unless every class of its own has a higher score than every other class.
+
+        right = min_{k in classes} score_k > max_{k not in classes} score_k
+
+    A tie with another class, and a score that is no number, is wrong: whoever cannot tell does not know.
 
     where:
       scores: `[N, O]`.
-      labels: `[N]`, or `[N, k]` for k classes per image; all k must be right (Sabour et al. 2017, section 6).
+      labels: `[N]`, or `[N, k]` for k different classes of an image; all k must be right (Sabour et al. 2017,
+        section 6).
     """
-    labels = np.asarray(labels).reshape(len(scores), -1)
-    best = np.argsort(-scores, axis=-1, kind="stable")[:, : labels.shape[1]]
-    return (np.sort(best, axis=-1) != np.sort(labels, axis=-1)).any(axis=-1)
+    scores, labels = np.asarray(scores), np.asarray(labels).reshape(len(scores), -1)
+    own = np.zeros(scores.shape, bool)
+    np.put_along_axis(own, labels, True, axis=-1)
+    # The least and the greatest of numbers of which one is not a number are not either, and compare as false.
+    return ~(np.where(own, scores, np.inf).min(axis=-1) > np.where(own, -np.inf, scores).max(axis=-1))
 
 
 def squared_errors(model, split, batch_size=250):

@@ -15,6 +15,7 @@ from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
 from capszoo.models.network import trainable_parameters
+from capszoo.progress import QUIET
 from capszoo.protocols import evaluate, provenance
 from capszoo.search import record as searches
 from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
@@ -28,14 +29,14 @@ from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
 LICENCE = "Apache-2.0"
 
 
-def publish(recipe, run, target=None, dtype="float16", reporter=None, search=None) -> Card:
+def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=None) -> Card:
     """Publishes the best weights of the run in folder `run` as the preset `recipe.name`.
 
     where:
       recipe: the recipe of the run; its card section says what cannot be measured.
       target: the folder that gets one folder per preset; None is the package's own `weights/`.
       dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
-      reporter: `reporter(text)` for progress.
+      progress: is told of every measurement, and says it.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
     An earlier folder of the preset is replaced, in one rename, once everything is measured.
@@ -47,7 +48,6 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
     changed = changes(run, recipe)
     if changed:
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
-    report = reporter or (lambda text: None)
     target = Path(target or locating.weights_folder())
     _require_committed(target)
     target.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
         save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
         load_weights(model, folder / WEIGHTS)
         _write_check(model, folder / CHECK)
-        metrics = _measure(model, recipe, _measured(target / recipe.name), report)
+        metrics = _measure(model, recipe, _measured(target / recipe.name), progress)
         card = _card(recipe, model, run, best, metrics, folder, dtype)
         if search:
             card = dataclasses.replace(card, search=searches.read(Path(search)))
@@ -69,12 +69,12 @@ def publish(recipe, run, target=None, dtype="float16", reporter=None, search=Non
     return card
 
 
-def measure_again(preset, reporter=None) -> Card:
+def measure_again(preset, progress=QUIET) -> Card:
     """Measures the protocols of a published preset with the present code; the card gets the numbers and the revision.
 
     where:
       preset: a `capszoo.zoo.presets.Preset` with weights in the package. They stay as they are.
-      reporter: `reporter(text)` for progress.
+      progress: is told of every measurement, and says it.
 
     Errors: `ConfigError` for a preset without weights and for code that is not committed; `DataNotFound` where data are
     missing of a protocol that was measured before; `IntegrityError` and `WeightsError` as `capszoo.load`.
@@ -82,9 +82,8 @@ def measure_again(preset, reporter=None) -> Card:
     if preset.card is None:
         raise ConfigError(f"{preset.name} has no weights to measure.")
     _require_committed(locating.weights_folder())
-    report = reporter or (lambda text: None)
     before = {metric.protocol for metric in preset.card.metrics}
-    metrics = _measure(load(preset.name), preset.recipe, before, report)
+    metrics = _measure(load(preset.name), preset.recipe, before, progress)
     card = dataclasses.replace(
         preset.card, metrics=tuple(metrics), date=provenance.today(), revision=provenance.revision()
     )
@@ -108,19 +107,19 @@ def _measured(folder):
     return {metric.protocol for metric in read_card(card).metrics} if card.exists() else set()
 
 
-def _measure(model, recipe, before, report):
+def _measure(model, recipe, before, progress):
     metrics, missing = [], None
     for protocol in recipe.card.protocols:
         command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
         try:
-            metrics.append(evaluate(model, recipe, protocol, command=command))
+            metrics.append(evaluate(model, recipe, protocol, command=command, progress=progress))
         except DataNotFound as error:
             if protocol in before:
                 raise
             missing = error
-            report(f"{protocol} is not measured: {error}")
+            progress.say(f"{protocol} is not measured: {error}")
         else:
-            report(metrics[-1].sentence())
+            progress.say(metrics[-1].sentence())
     if missing and not metrics:
         raise missing
     return metrics

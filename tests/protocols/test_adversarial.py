@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from support import Recorded
 
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, adversarial, draw_robustness, measure_robustness, wilson
@@ -61,16 +62,16 @@ def measured(patched, recipe_folder):
         subject(lambda name: read_recipe(recipe_folder / f"{name}.yaml"), name, seed, watched=True)
         for seed, name in enumerate(("first", "second", "maker"))
     ]
-    seen = []
+    progress = Recorded()
     report = measure_robustness(
         made[:2],
         made[2],
         epsilons=EPSILONS,
         images=COUNT,
         command="again",
-        progress=lambda done, total: seen.append((done, total)),
+        progress=progress,
     )
-    assert seen == [(50, 56), (56, 56)]
+    assert (progress.begun, progress.counts) == ([("attack", 56, 0)], [50, 6])
     return report, {each.name: each for each in made}
 
 

@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from support import Recorded
 
 from capszoo.config import ConfigError
 from capszoo.data.split import ArraySplit
@@ -29,19 +30,19 @@ def split_of(seed=0, images=20):
 
 
 def test_outputs_stand_in_the_order_of_the_images_whatever_the_batches():
-    split, seen = split_of(), []
-    outputs, labels = capsule_outputs(Sums(), split, batch_size=6, progress=seen.append)
+    split, progress = split_of(), Recorded()
+    outputs, labels = capsule_outputs(Sums(), split, batch_size=6, progress=progress)
     assert set(outputs) == {"poses"}
     np.testing.assert_array_equal(outputs["poses"], (split.images / np.float32(255)).reshape(20, 2, 8))
     np.testing.assert_array_equal(labels, split.labels)
-    assert seen == [6, 6, 6, 2]
+    assert progress.counts == [6, 6, 6, 2]
 
 
 def test_a_network_looks_once_at_the_same_images():
-    model, seen = Sums(), []
+    model, progress = Sums(), Recorded()
     first, _ = capsule_outputs(model, split_of())
-    again, _ = capsule_outputs(model, split_of(), progress=seen.append)
-    assert seen == [20]
+    again, _ = capsule_outputs(model, split_of(), progress=progress)
+    assert progress.counts == [20]
     np.testing.assert_array_equal(first["poses"], again["poses"])
     assert model.seen == 20
     capsule_outputs(model, split_of(seed=1))

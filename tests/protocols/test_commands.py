@@ -23,6 +23,7 @@ def runs(recipe_folder, tmp_path_factory):
             overrides = [
                 "data.views=familiar azimuth",
                 "data.standardise=false",
+                "data.jitter=raw",
                 f"train.seed={seed}",
                 "train.epochs=1",
             ]

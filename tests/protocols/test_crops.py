@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from support import Recorded
 
 from capszoo.config import ConfigError
 from capszoo.data import ArraySplit
 from capszoo.protocols import evaluate
 from capszoo.protocols.crops import CROPS, predict_crops
 
-GREY = ("data.standardise=false",)
+GREY = ("data.standardise=false", "data.jitter=raw")
 
 
 class Corners:
@@ -61,13 +62,11 @@ def test_scores_that_are_all_zero_stay_zero(recipe):
 
 
 def test_the_protocol_counts_images_once_and_names_the_same_data_as_the_plain_error(recipe):
-    chosen, model, seen = recipe("tiny_cnn", *GREY), Corners(), []
+    chosen, model, progress = recipe("tiny_cnn", *GREY), Corners(), Recorded()
     chosen.card.protocols["test_error_multicrop"] = 0.014
-    result = evaluate(
-        model, chosen, "test_error_multicrop", progress=lambda done, total: seen.append((done, total))
-    )
+    result = evaluate(model, chosen, "test_error_multicrop", progress=progress)
     assert (result.n, result.paper, result.data) == (150, 0.014, "synthnorb")
-    assert seen == [(150, 150)]
+    assert (progress.begun, progress.counts) == ([("test_error_multicrop", 150, 0)], [150])
     assert model.batches == [150] * 13
     assert result.fingerprint == evaluate(model, chosen).fingerprint
     scores, labels = predict_crops(model, chosen.data.open("test"))

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from support import Recorded
 from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
@@ -29,11 +30,11 @@ def subject(data):
 @pytest.fixture(scope="module")
 def measured(subject):
     """The report on all test images, the answers, and the progress."""
-    seen = []
+    progress = Recorded()
     report, answers = measure_free_inference(
-        subject, 100, max_angle=90, steps=40, learning_rate=0.05, progress=lambda *done: seen.append(done)
+        subject, 100, max_angle=90, steps=40, learning_rate=0.05, progress=progress
     )
-    return report, answers, seen
+    return report, answers, progress
 
 
 def test_the_network_is_judged_by_its_own_answer(subject, measured):
@@ -68,7 +69,8 @@ def test_the_turned_digits_are_those_of_the_probes(measured):
 
 
 def test_progress_counts_the_steps_of_both_conditions(measured):
-    assert measured[2] == [(step, 80) for step in range(1, 81)]
+    progress = measured[2]
+    assert (progress.begun, progress.counts) == ([("latent optimisation", 80, 0)], [1] * 80)
 
 
 @pytest.mark.parametrize("option", [{"images": 0}, {"steps": 0}])

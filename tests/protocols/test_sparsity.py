@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support import fill
+from support import Recorded, fill
 
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, infer_activities, measure_sparsity
@@ -103,9 +103,9 @@ def test_the_report_says_what_was_measured(report):
 
 
 def test_progress_is_told_until_all_is_done(subject):
-    seen = []
-    measure_sparsity(subject, 3, steps=1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(3, 9), (6, 9), (9, 9)]
+    progress = Recorded()
+    measure_sparsity(subject, 3, steps=1, progress=progress)
+    assert (progress.begun, progress.counts) == ([("inference", 9, 0)], [3, 3, 3])
 
 
 def test_a_descent_that_diverges_is_an_error(subject):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support import Recorded
 
 from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, affnist
@@ -182,12 +183,12 @@ def test_it_is_a_protocol_of_this_name(name):
 
 
 def test_a_measurement_names_data_and_machine_and_the_papers_number():
-    seen = []
-    result = evaluate(Bars(), recipe_of(), "svm", progress=lambda done, total: seen.append((done, total)))
+    progress = Recorded()
+    result = evaluate(Bars(), recipe_of(), "svm", progress=progress)
     assert (result.metric, result.data, result.n) == ("SVM test error", "mnist", 100)
     assert result.value < 0.1
     assert result.paper is None
-    assert seen[-1] == (100, 100)
+    assert (progress.begun, sum(progress.counts)) == ([("svm", 100, 0)], 100)
 
 
 def test_affine_digits_need_a_network_of_their_size():

@@ -17,7 +17,7 @@ DEGREES = [{"elevation": 30 + 5 * elevation, "azimuth": 20 * azimuth} for elevat
 
 
 def trained_on(factor):
-    return "data.standardise=false", f"data.views=familiar {factor}"
+    return "data.standardise=false", "data.jitter=raw", f"data.views=familiar {factor}"
 
 
 def views(factor, familiar):

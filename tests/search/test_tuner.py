@@ -18,6 +18,7 @@ from capszoo import cli
 from capszoo.config import ConfigError, to_mapping
 from capszoo.data import ArraySplit
 from capszoo.data.pipeline import Batches
+from capszoo.progress import QUIET
 from capszoo.search import record
 from capszoo.search import tuner as tuning
 from capszoo.search.best_recipe import best_recipe
@@ -79,7 +80,7 @@ class Trainer:
     def __init__(self, error=lambda recipe, epoch: abs(recipe.train.learning_rate - 0.3) + 0.1 / epoch):
         self.error, self.calls = error, []
 
-    def __call__(self, recipe, directory, reporter=None, pause_after=None):
+    def __call__(self, recipe, directory, progress=QUIET, pause_after=None):
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "log.jsonl"
         log = read_log(directory) if path.exists() else []

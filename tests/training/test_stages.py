@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import yaml
-from support import assert_same_state
+from support import Recorded, assert_same_state
 from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
@@ -40,24 +40,25 @@ MAPPING = {
 FOLDERS = ("stages/parts", "stages/objects", ".")
 
 
-class Copies:
-    """A reporter that copies the folder of the run, as a kill would leave it: in a stage, and at a stage's end."""
+class Copies(Recorded):
+    """Progress that copies the folder of the run, as a kill would leave it: in a stage, and at a stage's end."""
 
     def __init__(self, directory, target):
-        self.directory, self.target, self.stage_steps = directory, target, 0
-        self.begun, self.said = [], []
+        super().__init__()
+        self.directory, self.target, self.logged = directory, target, []
 
-    def begin(self, recipe, step, total):
-        self.begun.append((recipe.name, step, total))
-        self.stage_steps = 0
+    def begin(self, title, total, done=0):
+        super().begin(title, total, done)
+        self.counts.clear()
 
-    def step(self, _):
-        self.stage_steps += 1
-        if (len(self.begun), self.stage_steps) == (2, 6):
+    def advance(self, count=1, numbers=None):
+        super().advance(count, numbers)
+        if (len(self.begun), sum(self.counts)) == (2, 6):
             shutil.copytree(self.directory, self.target / "inside")
 
-    def epoch(self, record):
-        if (len(self.begun), record["epoch"]) == (2, 2):
+    def say(self, text):
+        super().say(text)
+        if len(self.begun) == 2 and text.startswith("epoch 2:"):
             shutil.copytree(self.directory, self.target / "boundary")
 
 
@@ -65,23 +66,23 @@ class Copies:
 def runs(data):
     """The folder `whole` of a run that nobody stopped, what was reported of it and logged, and copies on its way."""
     (data / "staged.yaml").write_text(yaml.safe_dump(MAPPING, sort_keys=False), encoding="utf-8")
-    reporter = Copies(data / "whole", data)
+    progress = Copies(data / "whole", data)
     logger, handler = logging.getLogger("capszoo"), logging.Handler()
-    handler.emit = lambda record: reporter.said.append(record.getMessage())
+    handler.emit = lambda record: progress.logged.append(record.getMessage())
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.INFO)
     try:
-        train(read_recipe(data / "staged.yaml"), data / "whole", reporter)
+        train(read_recipe(data / "staged.yaml"), data / "whole", progress)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-    return data, reporter
+    return data, progress
 
 
 def test_one_command_trains_all_stages_into_one_folder(runs):
-    root, reporter = runs
-    assert reporter.begun == [("staged, parts", 0, 8), ("staged, objects", 0, 8), ("staged", 0, 8)]
+    root, progress = runs
+    assert progress.begun == [("staged, parts", 8, 0), ("staged, objects", 8, 0), ("staged", 8, 0)]
     for folder in FOLDERS:
         assert [r["epoch"] for r in read_log(root / "whole" / folder) if "epoch" in r] == [1, 2]
     recipe, model, _ = load_run(root / "whole")
@@ -93,11 +94,11 @@ def test_one_command_trains_all_stages_into_one_folder(runs):
 
 def test_a_stage_begins_with_the_best_weights_of_the_one_before(runs):
     """Sleep leaves the generative model alone, so its templates are those of the objects' best epoch."""
-    root, reporter = runs
+    root, progress = runs
     objects, slept = (read_arrays(root / "whole" / f / "best.safetensors")[0] for f in FOLDERS[1:])
     np.testing.assert_array_equal(slept["renderer/templates"], objects["renderer/templates"])
     assert np.any(slept["conv1/kernel"] != objects["conv1/kernel"])
-    first, second = (text for text in reporter.said if text.startswith("starting from"))
+    first, second = (text for text in progress.logged if text.startswith("starting from"))
     assert first.startswith(f"starting from {root / 'whole' / FOLDERS[0] / 'best.safetensors'}; random: ")
     assert "selection/offsets" in first
     assert "renderer" not in first
@@ -143,10 +144,10 @@ def test_killed_at_any_moment_by_the_system_it_ends_with_the_same_bits(runs):
 def test_a_finished_training_started_again_does_nothing(runs):
     root, _ = runs
     before = {path: path.read_bytes() for path in (root / "whole").rglob("*.safetensors")}
-    reporter = Copies(root / "whole", root / "none")
-    record = train(read_recipe(root / "staged.yaml"), root / "whole", reporter)
+    progress = Copies(root / "whole", root / "none")
+    record = train(read_recipe(root / "staged.yaml"), root / "whole", progress)
     assert record == read_log(root / "whole")[-1]
-    assert reporter.begun == [("staged", 8, 8)]
+    assert progress.begun == [("staged", 8, 8)]
     assert {path: path.read_bytes() for path in (root / "whole").rglob("*.safetensors")} == before
 
 

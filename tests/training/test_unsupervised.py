@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import yaml
-from support import assert_same_state, state_of_a_killed_run
+from support import Recorded, assert_same_state, state_of_a_killed_run
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
@@ -85,9 +85,11 @@ def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path,
     monkeypatch.setattr(recipes, "folder", lambda: tmp_path / "configs")
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path / "weights")
     monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
-    said = []
-    card = publish(recipe, finished, tmp_path / "weights", reporter=said.append)
-    assert said[0].startswith("svm_affnist is not measured: affNIST (transformed, test) was not found.")
+    progress = Recorded()
+    card = publish(recipe, finished, tmp_path / "weights", progress=progress)
+    assert progress.said[0].startswith(
+        "svm_affnist is not measured: affNIST (transformed, test) was not found."
+    )
     assert [(metric.protocol, metric.metric) for metric in card.metrics] == [("svm", "SVM test error")]
     assert card.metrics[0].paper == 0.01
     assert get_preset("tiny_sparse").card == card

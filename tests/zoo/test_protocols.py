@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from support import Recorded
 
 import capszoo
 from capszoo.config import ConfigError
+from capszoo.models.objective import set_accuracy
 from capszoo.protocols import PROTOCOLS, evaluate, wilson
+from capszoo.protocols.statistics import mean_interval
 from capszoo.training.scoring import wrong
 
 
@@ -36,6 +39,18 @@ def test_an_impossible_share_has_no_interval(successes, n):
         wilson(successes, n)
 
 
+def test_the_interval_of_a_mean_is_that_of_its_standard_error():
+    # the standard error is sqrt(5 / 3) / 2
+    assert mean_interval([1.0, 2.0, 3.0, 4.0]) == pytest.approx(
+        (2.5 - 1.96 * 0.6455, 2.5 + 1.96 * 0.6455), abs=1e-3
+    )
+
+
+def test_one_value_has_no_interval():
+    with pytest.raises(ValueError, match=r"two values.*\(1,\)"):
+        mean_interval([1.0])
+
+
 def test_an_image_is_wrong_unless_its_class_has_the_highest_score():
     scores = np.array([[0.1, 0.9, 0.3], [0.5, 0.4, 0.6]])
     assert wrong(scores, np.array([1, 0])).tolist() == [False, True]
@@ -47,6 +62,34 @@ def test_a_pair_counts_only_when_both_digits_are_right():
     assert wrong(scores, labels).tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_tie_is_wrong_whichever_class_is_the_images_own(classes):
+    scores = np.full((classes, classes), 0.5)
+    assert wrong(scores, np.arange(classes)).all()
+    assert wrong(scores, np.stack([np.arange(classes), (np.arange(classes) + 1) % classes], 1)).all() == (
+        classes > 2
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_score_that_is_no_number_is_wrong_wherever_it_stands(place):
+    for label in range(3):
+        scores = np.eye(3)[[label]]
+        assert not wrong(scores, [label]).any()
+        scores[0, place] = np.nan
+        assert wrong(scores, [label]).all()
+    assert wrong(np.full((3, 3), np.nan), np.arange(3)).all()
+
+
+def test_training_counts_ties_and_what_is_no_number_as_evaluation_does():
+    scores = np.array(
+        [[0.5, 0.5, 0.1], [np.nan, 0.9, 0.1], [0.9, np.nan, 0.1], [0.9, 0.1, 0.2], [0.9, 0.1, np.nan]]
+    )
+    right = np.asarray(set_accuracy(np.eye(3)[[0, 1, 0, 0, 0]], scores.astype("float32")))
+    assert right.tolist() == [0, 0, 0, 1, 0]
+    assert (~wrong(scores, [0, 1, 0, 0, 0])).tolist() == right.tolist()
+
+
 def test_every_protocol_says_what_it_measures():
     for protocol in PROTOCOLS.values():
         assert len(protocol.__doc__) > 20
@@ -54,12 +97,12 @@ def test_every_protocol_says_what_it_measures():
 
 def test_a_measurement_names_its_data(zoo):
     model = capszoo.load("tiny_mnist")
-    seen = []
-    result = evaluate(model, model.preset.recipe, progress=lambda done, total: seen.append((done, total)))
+    progress = Recorded()
+    result = evaluate(model, model.preset.recipe, progress=progress)
     assert (result.data, result.split, result.n) == ("mnist", "test", 100)
     assert result.fingerprint == model.preset.recipe.data.open("test").fingerprint()
     assert result.wrong == round(result.value * result.n)
-    assert seen[-1] == (100, 100)
+    assert (progress.begun, sum(progress.counts)) == ([("test_error", 100, 0)], 100)
 
 
 def test_images_of_another_shape_are_refused(zoo):

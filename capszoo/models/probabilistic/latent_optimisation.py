@@ -15,6 +15,7 @@ from keras import ops
 
 from capszoo.losses import GaussianNegativeLogLikelihood, SummedOutput
 from capszoo.models.objective import Objective
+from capszoo.progress import QUIET
 
 FREE = ("part_poses", "part_logits", "poses", "logits")
 
@@ -60,14 +61,14 @@ class FreeCapsules(keras.layers.Layer):
         return {**super().get_config(), "shapes": self.shapes}
 
 
-def optimise_latents(network, model, images, steps=300, learning_rate=0.02, progress=None):
+def optimise_latents(network, model, images, steps=300, learning_rate=0.02, progress=QUIET):
     """Optimises the variables of `images` with Adam, starting at the model's answer: a `OptimisedLatents`.
 
     where:
       network: the architecture, a `ProbabilisticCapsNet` with Delta posteriors.
       model: its inference model. Its weights stay as they are.
       images: `[N, H, W, C]` in [0, 1]; all are optimised at once, each by itself.
-      progress: called with 1 after each step.
+      progress: advances by 1 with each step.
 
     Presences are drawn anew in each step, and whose part each part is is summed out anew.
     Errors: `ValueError` for images of another shape than the model's.
@@ -141,6 +142,5 @@ def _optimise(model, images, targets, steps, progress):
     for _ in range(steps):
         model.reset_metrics()
         losses.append(float(model.train_on_batch(images, targets, return_dict=True)["loss"]))
-        if progress:
-            progress(1)
+        progress.advance()
     return np.array(losses)

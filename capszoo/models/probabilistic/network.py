@@ -23,6 +23,7 @@ from capszoo.models.network import ImageModel
 from capszoo.models.probabilistic.clusters import objects_from_clusters
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.models.probabilistic.sleep_phase import sleep_objective
+from capszoo.progress import QUIET
 
 # Of the two rows of an affine map.
 POSE = (2, 3)
@@ -235,7 +236,7 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
         objective = bound_objective(model, self.divergence(model), self.pixel_deviation)
         return dataclasses.replace(objective, begin=begin)
 
-    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=None):
+    def optimise_latents(self, model, images, steps=300, learning_rate=0.02, progress=QUIET):
         """See `OptimisesLatents` and `capszoo.models.probabilistic.latent_optimisation`."""
         return optimise_latents(self, model, images, steps, learning_rate, progress)
 

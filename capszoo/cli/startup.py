@@ -1,0 +1,62 @@
+"""TensorFlow's import says which libraries it found; a command says what it was asked.
+
+TensorFlow's C++ code writes lines of the level "information" straight to the standard error as its libraries are
+loaded, before it looks at TF_CPP_MIN_LOG_LEVEL. Only those lines are left out, and only during the import: a process
+of its own passes all others on, so that the last words of an import that kills this one are not lost.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import subprocess
+import sys
+
+FILTER = r"""
+import re, sys
+for line in sys.stdin.buffer:
+    if not re.match(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog", line):
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+"""
+
+
+def quieten():
+    """Leaves out TensorFlow's start-up lines, should it be imported later."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "tensorflow" not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Wraps the first import of TensorFlow."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                with _filtered():
+                    execute(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+@contextlib.contextmanager
+def _filtered():
+    """What is written to the standard error goes through `FILTER`."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with subprocess.Popen([sys.executable, "-S", "-c", FILTER], stdin=subprocess.PIPE) as reader:
+        os.dup2(reader.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
