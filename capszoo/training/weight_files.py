@@ -1,13 +1,31 @@
-"""Weights on disk: safetensors files keyed by variable path, written whole or not at all, loaded strictly."""
+"""Weights on disk: safetensors files keyed by variable path, written whole or not at all, loaded strictly.
 
+A file is judged by its header, against the model's weights and the file's own size, before any data are read; then the
+numbers are, before any is given to the model.
+"""
+
+import contextlib
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from capszoo.training.files import replacing
+
+# NumPy's names of the types in headers that weights, counters and checkpoints have.
+TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "BOOL": "bool"}
+TYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
+TYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
+
+
+class Stored(NamedTuple):
+    """Shape and type of an array in a file; a type that is none of `TYPES` has the name the header gives it."""
+
+    shape: tuple[int, ...]
+    dtype: str
 
 
 class WeightsError(ValueError):
@@ -49,19 +67,51 @@ def _sort_metadata(path):
             file.write(text.ljust(size))
 
 
-def read_arrays(path) -> tuple[dict[str, np.ndarray], dict]:
-    """Arrays and metadata of a file. Errors: `WeightsError` for a missing, truncated or foreign file."""
+def read_header(path) -> tuple[dict[str, Stored], dict]:
+    """What a file says it holds, and its metadata, without reading any data; it has been held against the file's size.
+
+    Errors: `WeightsError` for a missing, truncated or foreign file.
+    """
+    with _opened(path) as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        metadata = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+        stored = {
+            name: Stored(tuple(part.get_shape()), TYPES.get(part.get_dtype(), part.get_dtype()))
+            for name, part in parts.items()
+        }
+    return stored, metadata
+
+
+def read_arrays(path, names=None) -> tuple[dict[str, np.ndarray], dict]:
+    """Arrays of a file, all or those of `names`, and its metadata.
+
+    Errors: `WeightsError` for a missing, truncated or foreign file, and for types of numbers that NumPy does not have.
+    """
+    stored, metadata = read_header(path)
+    names = list(stored if names is None else names)
+    foreign = [f"{name} ({stored[name].dtype})" for name in names if stored[name].dtype not in TYPES.values()]
+    if foreign:
+        raise WeightsError(f"{path} has numbers of types that are not read here: {', '.join(foreign)}")
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in names}, metadata
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """A safetensors file; whatever is wrong with it is a `WeightsError`."""
     if not Path(path).is_file():
         raise WeightsError(f"no weight file at {path}")
     try:
         with safe_open(path, framework="np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            metadata = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
-    except (SafetensorError, OSError, ValueError) as error:
+            yield file
+    except BaseException as error:
+        # Where memory ends the library panics, which is no `Exception`.
+        known = isinstance(error, (SafetensorError, OSError, ValueError, RecursionError, MemoryError))
+        if not known and type(error).__name__ != "PanicException":
+            raise
         raise WeightsError(
             f"{path} is not a readable safetensors file (truncated or damaged?): {error}"
         ) from error
-    return arrays, metadata
 
 
 def save_weights(model, path, dtype="float32", metadata: dict | None = None):
@@ -87,37 +137,67 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
 def start_weights(model, path) -> list[str]:
     """Gives `model` every weight of `path` that it has in the same shape; returns the paths of those left as they are.
 
-    Errors: `WeightsError` for a file without one such weight; the model is then unchanged.
+    Errors: `WeightsError` for a file without one such weight, and for numbers that are not finite; the model is then
+    unchanged.
     """
-    arrays, _ = read_arrays(path)
-    shapes = {name: array.shape for name, array in arrays.items()}
-    found = [weight for weight in model.weights if shapes.get(weight.path) == tuple(weight.shape)]
+    stored, _ = read_header(path)
+    weights = {weight.path: weight for weight in model.weights if weight.path in stored}
+    found = {name: weight for name, weight in weights.items() if not _misfit(stored[name], weight)}
     if not found:
         raise WeightsError(
-            f"{path} has no weight of the model. Received: {', '.join(sorted(arrays)[:3])} ..."
+            f"{path} has no weight of the model. Received: {', '.join(sorted(stored)[:3])} ..."
         )
-    for weight in found:
-        weight.assign(arrays[weight.path].astype(weight.dtype))
-    taken = {weight.path for weight in found}
-    return [weight.path for weight in model.weights if weight.path not in taken]
+    _assign(path, found)
+    return [weight.path for weight in model.weights if weight.path not in found]
 
 
 def load_weights(model, path, fresh=()):
     """Loads every weight of `model` from `path`, except those whose path starts with a prefix in `fresh`.
 
-    Errors: `WeightsError` naming every missing, extra and misshapen variable; the model is then unchanged.
+    Errors: `WeightsError` naming every variable that is missing, extra, misshapen, of another kind of numbers or not
+    finite; the model is then unchanged.
     """
-    arrays, metadata = read_arrays(path)
+    stored, metadata = read_header(path)
     wanted = {v.path: v for v in model.weights if not v.path.startswith(tuple(fresh))}
-    given = {name for name in arrays if not name.startswith(tuple(fresh))}
+    given = {name for name in stored if not name.startswith(tuple(fresh))}
     problems = [f"missing: {name}" for name in sorted(wanted.keys() - given)]
     problems += [f"not in the model: {name}" for name in sorted(given - wanted.keys())]
-    for name in sorted(given & wanted.keys()):
-        expected, received = tuple(wanted[name].shape), arrays[name].shape
-        if expected != received:
-            problems.append(f"{name}: expected shape {expected}. Received: {received}")
+    misfits = {name: _misfit(stored[name], wanted[name]) for name in sorted(given & wanted.keys())}
+    problems += [f"{name}: {misfit}" for name, misfit in misfits.items() if misfit]
     if problems:
         raise WeightsError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
-    for name, variable in wanted.items():
-        variable.assign(arrays[name].astype(variable.dtype))
+    _assign(path, wanted)
     return metadata
+
+
+def _misfit(stored, variable):
+    """Why an array of a file cannot be `variable`, or None. Numbers may be wider or narrower, but of no other kind."""
+    shape, kind = tuple(variable.shape), _kind(variable.dtype)
+    if stored.shape != shape:
+        return f"expected shape {shape}. Received: {stored.shape}"
+    if stored.dtype not in TYPES.values() or _kind(stored.dtype) != kind:
+        return f"expected {kind} numbers. Received: {stored.dtype}"
+    return None
+
+
+def _kind(dtype):
+    return "bool" if dtype == "bool" else "whole" if "int" in dtype else "real"
+
+
+def _assign(path, variables):
+    """Gives variables, by their names in the file, their values; all of them or, after an error, none."""
+    arrays, _ = read_arrays(path, variables)
+    values, problems = {}, []
+    for name, variable in variables.items():
+        # What is too large becomes infinite, and is found below.
+        with np.errstate(over="ignore"):
+            values[name] = arrays[name].astype(variable.dtype)
+        if _kind(variable.dtype) == "real":
+            if not np.isfinite(values[name]).all():
+                problems.append(f"{name}: values that are not finite in {variable.dtype}")
+        elif not np.array_equal(values[name], arrays[name]):
+            problems.append(f"{name}: values that do not fit into {variable.dtype}")
+    if problems:
+        raise WeightsError(f"{path} holds no weights:\n  " + "\n  ".join(problems))
+    for name, variable in variables.items():
+        variable.assign(values[name])

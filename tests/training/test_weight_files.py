@@ -1,8 +1,11 @@
 """A weight file is written whole or not at all, and a model gets all of it or nothing."""
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -335,3 +338,141 @@ def _net(hidden, more=False):
     x = keras.layers.Dense(hidden, name="hidden")(x)
     x = keras.layers.Dense(2, name="out")(x)
     return keras.Model(inputs, keras.layers.Dense(2, name="more")(x) if more else x)
+
+
+class Never:
+    """What stands in for the reading of data where none may be read."""
+
+    def __call__(self, *_):
+        raise AssertionError("data were read")
+
+
+def write_header(path, header, size):
+    """A file of that header, a mapping or bytes, and of `size` bytes of data, which take no room on the disk."""
+    header = header if isinstance(header, bytes) else json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "received"),
+    [("complex64", "C64"), ("bool", "bool"), ("int32", "int32"), ("uint8", "uint8")],
+)
+def test_numbers_that_are_not_real_are_no_weights(other, path, dtype, received):
+    arrays, metadata = read_arrays(path)
+    arrays["conv1/bias"] = arrays["conv1/bias"].astype(dtype)
+    write_arrays(path, arrays, metadata)
+    before = values(other)
+    with pytest.raises(WeightsError, match=rf"conv1/bias: expected real numbers. Received: {received}"):
+        load_weights(other, path)
+    write_arrays(path, {"conv1/bias": arrays["conv1/bias"]})
+    with pytest.raises(WeightsError, match="has no weight of the model"):
+        start_weights(other, path)
+    assert_equal(values(other), before)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_weights_that_are_not_finite_are_refused_and_the_model_unchanged(other, path, value):
+    arrays, metadata = read_arrays(path)
+    for name in ("conv1/bias", "conv1/kernel"):
+        arrays[name] = arrays[name].astype("float64")
+        arrays[name].flat[-1] = value
+    write_arrays(path, arrays, metadata)
+    before = values(other)
+    for load in (load_weights, start_weights):
+        with pytest.raises(WeightsError) as error:
+            load(other, path)
+        assert "conv1/bias: values that are not finite in float32" in str(error.value)
+        assert "conv1/kernel: values that are not finite in float32" in str(error.value)
+        assert_equal(values(other), before)
+
+
+def test_counters_that_do_not_fit_are_refused(tmp_path):
+    class Counting(keras.layers.Layer):
+        def build(self, shape):
+            self.count = self.add_weight(shape=(2,), dtype="int32", trainable=False, name="count")
+
+        def call(self, images):
+            return images
+
+    model = keras.Sequential([keras.Input((2,)), Counting(name="counting")])
+    name = model.weights[0].path
+    write_arrays(tmp_path / "a", {name: np.array([3, 2**40])})
+    with pytest.raises(WeightsError, match=f"{name}: values that do not fit into int32"):
+        load_weights(model, tmp_path / "a")
+    write_arrays(tmp_path / "a", {name: np.array([3, 2**20])})
+    load_weights(model, tmp_path / "a")
+    assert list(np.asarray(model.weights[0])) == [3, 2**20]
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * NESTED,
+        b'{"x":' + b"[" * NESTED,
+        {
+            "__metadata__": {"step": "[" * NESTED},
+            "x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+        },
+        {"x": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}},
+        {"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}},
+        {"x": {"dtype": "F32", "shape": [2**62, 8], "data_offsets": [0, 1]}},
+    ],
+    ids=["brackets", "brackets in an entry", "brackets in metadata", "short", "claims 10^12", "overflow"],
+)
+def test_a_header_that_cannot_be_is_refused(other, path, header):
+    write_header(path, header, 1)
+    before = values(other)
+    for load in (load_weights, start_weights):
+        with pytest.raises(WeightsError, match="not a readable safetensors file"):
+            load(other, path)
+    assert_equal(values(other), before)
+
+
+@pytest.mark.parametrize("count", [3 * 10**9, 10**12])
+def test_a_file_whose_shapes_are_not_the_models_is_refused_before_data_are_read(
+    other, path, monkeypatch, count
+):
+    write_header(path, {"conv1/bias": {"dtype": "U8", "shape": [count], "data_offsets": [0, count]}}, count)
+    monkeypatch.setattr(weight_files, "read_arrays", Never())
+    with pytest.raises(WeightsError, match=rf"conv1/bias: expected shape \(8,\). Received: \({count},\)"):
+        load_weights(other, path)
+    with pytest.raises(WeightsError, match="has no weight of the model"):
+        start_weights(other, path)
+
+
+def test_more_data_than_memory_holds_is_an_error(path, monkeypatch):
+    """There the library panics, which no handler of exceptions catches."""
+
+    class PanicException(BaseException): ...
+
+    def panic(_):
+        raise PanicException("PyObject pointer is null")
+
+    library = weight_files.safe_open
+
+    @contextlib.contextmanager
+    def opened(*arguments, **keywords):
+        with library(*arguments, **keywords) as file:
+            yield SimpleNamespace(
+                keys=file.keys,
+                get_slice=file.get_slice,
+                metadata=file.metadata,
+                get_tensor=panic,
+            )
+
+    monkeypatch.setattr(weight_files, "safe_open", opened)
+    with pytest.raises(WeightsError, match=r"not a readable safetensors file.*pointer is null"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "C64"])
+def test_numbers_that_are_not_read_here_are_refused_by_name(path, dtype):
+    bits = {"BF16": 16, "F8_E4M3": 8, "C64": 64}[dtype]
+    write_header(path, {"x": {"dtype": dtype, "shape": [8], "data_offsets": [0, bits]}}, bits)
+    with pytest.raises(WeightsError, match=rf"types that are not read here: x \({dtype}\)"):
+        read_arrays(path)
