@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import uuid
 from pathlib import Path
 
@@ -29,3 +30,15 @@ def write_text(path, text: str):
     """Writes a text file that nobody sees half-written, whichever processes write it."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def is_temporary(path) -> bool:
+    """Whether a file is what `replacing` leaves where its process is killed."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{32}", Path(path).name) is not None
+
+
+def remove_temporary(directory):
+    """Removes what killed processes have left in a folder in which nobody writes at the moment."""
+    for path in Path(directory).iterdir():
+        if is_temporary(path):
+            path.unlink(missing_ok=True)

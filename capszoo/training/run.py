@@ -31,7 +31,7 @@ from capszoo.data.pipeline import Batches
 from capszoo.extras import extra
 from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
-from capszoo.training.files import write_text
+from capszoo.training.files import remove_temporary, write_text
 from capszoo.training.folder import BEST, RECIPE, changes, read_log, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.schedule import learning_rate_schedule
@@ -64,12 +64,14 @@ def train(recipe, directory, progress=QUIET, pause_after=None):
     """
     directory = Path(directory)
     with _alone_in(directory):
+        remove_temporary(directory)
         _claim(recipe, directory)
         start = recipe.train.start_from
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
         for stage in () if (directory / FILE).exists() else recipe.stages:
             folder = stage_folder(directory, stage)
             folder.mkdir(parents=True, exist_ok=True)
+            remove_temporary(folder)
             _claim(recipe.at(stage), folder)
             _Run(recipe.at(stage), folder, progress, start).finish()
             start = folder / BEST

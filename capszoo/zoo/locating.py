@@ -45,6 +45,11 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / "capszoo"
 
 
+def hashed_name(file: str, sha256: str) -> str:
+    """The name by which a file is found for what it holds: in the cache, and while a preset is being replaced."""
+    return f"{sha256}{Path(file).suffix}"
+
+
 def find_file(preset, file: str) -> Path:
     """Where a file of a published preset lies, verified against its card; downloads it where nothing is nearer.
 
@@ -54,9 +59,14 @@ def find_file(preset, file: str) -> Path:
     files were found, and for a download that is not the published file.
     """
     expected = preset.card.files[file]
-    cached = cache_folder() / "weights" / f"{expected.sha256}{Path(file).suffix}"
+    hashed = hashed_name(file, expected.sha256)
+    cached = cache_folder() / "weights" / hashed
     folders = [weights_folder(), *large_weights_folders()]
-    candidates = [cached, *(folder / preset.name / file for folder in folders)]
+    candidates = [
+        cached,
+        weights_folder() / preset.name / hashed,
+        *(folder / preset.name / file for folder in folders),
+    ]
     wrong = []
     for path in candidates:
         # Unlike `Path.is_file` not an error where a folder may not be read.

@@ -4,8 +4,6 @@ The numbers in the card are measured here, on the weights as they are stored. No
 """
 
 import dataclasses
-import os
-import shutil
 from pathlib import Path
 
 import keras
@@ -19,14 +17,24 @@ from capszoo.progress import QUIET
 from capszoo.protocols import evaluate, provenance
 from capszoo.search import record as searches
 from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
-from capszoo.training.weight_files import load_weights, read_arrays, save_weights, write_arrays
+from capszoo.training.weight_files import (
+    WeightsError,
+    load_weights,
+    read_arrays,
+    save_weights,
+    write_arrays,
+)
 from capszoo.zoo import locating
 from capszoo.zoo.card import Card, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
-from capszoo.zoo.loading import load
+from capszoo.zoo.loading import check_behaviour, load
 from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
+from capszoo.zoo.replacing import replace, replacing_preset
 
 LICENCE = "Apache-2.0"
+DTYPES = ("float16", "float32")
+# Of scores and poses, as a share of the largest: what rounding the weights may change at most.
+LARGEST_LOSS = 0.1
 
 
 def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=None) -> Card:
@@ -39,33 +47,28 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
       progress: is told of every measurement, and says it.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
-    An earlier folder of the preset is replaced, in one rename, once everything is measured.
+    An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole.
     A protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
-    Errors: `ConfigError` for a run of another recipe, and in the package's own folder for code that is not committed,
-    since nobody could measure the same again; `DataNotFound` where the data of all protocols are missing, or of
-    one that was measured before; `WeightsError` for a run without usable weights.
+    Errors: `ConfigError` for a run of another recipe or another `dtype`, where another process publishes the preset,
+    and in the package's own folder for code that is not committed, since nobody could measure the same again;
+    `DataNotFound` where the data of all protocols are missing, or of one that was measured before; `WeightsError` for a
+    run without usable weights, and where rounding spoils them.
     """
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype: weights are stored as {' or '.join(DTYPES)}. Received: {dtype!r}")
     changed = changes(run, recipe)
     if changed:
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
     target = Path(target or locating.weights_folder())
     _require_committed(target)
-    target.mkdir(parents=True, exist_ok=True)
-    folder = target / f".{recipe.name}.{os.getpid()}"
-    folder.mkdir()
-    try:
+    with replacing_preset(target / recipe.name) as new:
         model, best = load_best(recipe, run)
-        save_weights(model, folder / WEIGHTS, dtype, {"preset": recipe.name})
-        load_weights(model, folder / WEIGHTS)
-        _write_check(model, folder / CHECK)
+        model = _store(recipe, model, new, dtype)
         metrics = _measure(model, recipe, _measured(target / recipe.name), progress)
-        card = _card(recipe, model, run, best, metrics, folder, dtype)
+        card = _card(recipe, model, run, best, metrics, new, dtype)
         if search:
             card = dataclasses.replace(card, search=searches.read(Path(search)))
-        write_card(card, folder)
-        _replace(folder, target / recipe.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        replace(target / recipe.name, card)
     return card
 
 
@@ -125,14 +128,36 @@ def _measure(model, recipe, before, progress):
     return metrics
 
 
-def _write_check(model, path):
-    """A fixed input, noise of many contrasts, and what the model makes of it."""
+def _store(recipe, trained, folder, dtype):
+    """Writes weights and behavioural check, and returns the model that is loaded from them.
+
+    The check is a fixed input, noise of many contrasts, and what the stored weights make of it.
+    Errors: `WeightsError` where that is another thing than what the `trained` model makes of it, since `dtype` is too
+    coarse; `IntegrityError` where it is not what a model gives that is loaded anew.
+    """
+    save_weights(trained, folder / WEIGHTS, dtype, {"preset": recipe.name})
     rng = generator(0, Stream.FIXED, 0)
-    noise = rng.random((8, *model.input.shape[1:]), dtype=np.float32)
+    noise = rng.random((8, *trained.input.shape[1:]), dtype=np.float32)
     images = noise ** np.arange(1, 9, dtype=np.float32).reshape(8, 1, 1, 1)
+    stored, again = recipe.build(), recipe.build()
+    load_weights(stored, folder / WEIGHTS)
+    before, after = (_outputs(model, images) for model in (trained, stored))
+    for name, wanted in before.items():
+        deviation, largest = np.abs(after[name] - wanted).max(), np.abs(wanted).max()
+        if not deviation <= LARGEST_LOSS * largest:
+            raise WeightsError(
+                f"{name} of the weights stored as {dtype} differ by up to {deviation:.2g} from the trained ones (the "
+                f"largest is {largest:.2g}). Nothing is published; try --dtype float32."
+            )
+    write_arrays(folder / CHECK, {"images": images, **after})
+    load_weights(again, folder / WEIGHTS)
+    check_behaviour(recipe.name, again, folder / CHECK)
+    return stored
+
+
+def _outputs(model, images):
     outputs = model.predict_on_batch(images)
-    arrays = {name: np.asarray(outputs[name]) for name in ("scores", "poses")}
-    write_arrays(path, {"images": images, **arrays})
+    return {name: np.asarray(outputs[name]) for name in ("scores", "poses")}
 
 
 def _card(recipe, model, run, best, metrics, folder, dtype):
@@ -194,12 +219,3 @@ def _preprocessing(data):
     words += [f"middle {steps['crop']}x{steps['crop']}"] if steps.get("crop") else []
     words += ["each with mean 0 and deviation 1"] if steps.get("standardise") else []
     return ", ".join(words)
-
-
-def _replace(folder, target):
-    """`folder` takes the place of `target`; there is no moment at which half of either is visible."""
-    old = target.with_name(f".{target.name}.old.{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    folder.rename(target)
-    shutil.rmtree(old, ignore_errors=True)

@@ -616,6 +616,14 @@ def test_a_checkpoint_from_beyond_the_end_is_an_error(finished, tmp_path):
         train(finished.recipe, directory)
 
 
+def test_what_a_killed_process_was_writing_is_cleared(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    left = directory / f".checkpoint.safetensors.{32 * 'a'}"
+    left.write_bytes(b"half a checkpoint")
+    assert train(finished.recipe, directory) == finished.record
+    assert not left.exists()
+
+
 def test_a_run_that_has_lost_its_best_weights_does_not_end_well(finished, tmp_path):
     directory = copy_run(finished.directory, tmp_path / "run")
     (directory / "best.safetensors").unlink()

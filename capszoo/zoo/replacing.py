@@ -1,0 +1,69 @@
+"""The folder of a preset, in which another preset takes the place of the one that is there.
+
+Its card is the switch: `find_file` asks it for the SHA-256 of every file, and finds a file by that, too. So whoever
+reads finds the old preset or the new one, whole, whenever the one who writes is killed.
+"""
+
+import contextlib
+import re
+import shutil
+from pathlib import Path
+
+import filelock
+
+from capszoo.config import ConfigError
+from capszoo.training.files import is_temporary
+from capszoo.zoo.card import read_card, write_card
+from capszoo.zoo.locating import CARD, hashed_name
+
+NEW = ".new"
+
+
+@contextlib.contextmanager
+def replacing_preset(folder):
+    """An empty folder, for the files of a preset; at the end `replace` makes them those of the preset in `folder`.
+
+    Whatever an earlier one has left, who was killed, is cleared. After an error nothing has changed.
+    Errors: `ConfigError` where another process publishes the preset.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / NEW
+    # Without a number of a process in its name, and released when its process ends in whatever way.
+    lock = filelock.FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ConfigError(f"another process is publishing in {folder}. Wait for it.") from None
+    try:
+        _clear(folder)
+        new.mkdir()
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if not (folder / CARD).exists():
+            shutil.rmtree(folder)
+        lock.release()
+
+
+def replace(folder, card):
+    """The files in the folder that `replacing_preset` gave become those of the preset, with `card`."""
+    folder = Path(folder)
+    for file, described in card.files.items():
+        (folder / NEW / file).replace(folder / hashed_name(file, described.sha256))
+    write_card(card, folder)
+    _clear(folder)
+
+
+def _clear(folder):
+    """Gives files their published names, where the card knows them by their hash, and removes what nobody knows."""
+    if (folder / CARD).exists():
+        for file, described in read_card(folder / CARD).files.items():
+            hashed = folder / hashed_name(file, described.sha256)
+            if hashed.exists():
+                hashed.replace(folder / file)
+    for path in folder.iterdir():
+        if path.name == NEW:
+            shutil.rmtree(path)
+        elif is_temporary(path) or re.fullmatch(r"[0-9a-f]{64}\.\w+", path.name):
+            path.unlink()
