@@ -49,6 +49,7 @@ class TestEveryRecipe:
                 f"no line '# {word}: ...' in\n{head}"
             )
         assert re.search(rf"^# Command: .*\bcapszoo train {name}\b", head, re.MULTILINE)
+        assert len(head.strip().splitlines()) <= 12, "what was tried besides belongs in docs/notes.md"
 
     def test_names_only_protocols_that_there_are(self, name):
         from capszoo.protocols.classification import PROTOCOLS
@@ -69,6 +70,13 @@ class TestEveryRecipe:
         for part in ("model", "data", "train"):
             parsed = config.to_mapping(getattr(recipe, part))
             assert {key: parsed[key] for key in mapping[part]} == mapping[part]
+
+
+def test_notes_are_of_presets_that_there_are():
+    text = (recipes.folder().parent / "docs" / "notes.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert {name for title in titles for name in title.split(", ")} <= set(NAMES)
+    assert "probabilistic_mnist" in titles
 
 
 def test_what_decides_the_weights_is_in_the_mapping_defaults_included(path):
