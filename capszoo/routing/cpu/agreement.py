@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import check_count, kernel
 from capszoo.routing.cpu.lanes import LANES, exp, fma, highest, load, spread, spread_at, store, total
-from capszoo.routing.cpu.threads import in_parts
 
 f32 = np.float32
 ZERO, ONE = f32(0.0), f32(1.0)
@@ -117,16 +117,52 @@ def _children(problem, part):
     return range(problem.children * part // PARTS, problem.children * (part + 1) // PARTS)
 
 
-@kernel
+def _inputs(problem):
+    """Shapes of the inputs of a problem that is as it should be."""
+    for name in ("children", "width", "blocks", "entries", "parents"):
+        check_count(name, getattr(problem, name), 1)
+    check_count("images", problem.images)
+    if problem.images % FOUR or problem.blocks != -(-problem.parents // LANES):
+        expected = f"images must be a multiple of {FOUR}, and blocks have room for {problem.parents} parents"
+        raise ValueError(f"{expected}. Received: {problem.images} and {problem.blocks}")
+    i, b, d, k, e = problem[:5]
+    return Inputs((i, b, d), (i, k, d, e, LANES), (b, k, e, LANES))
+
+
+def _outputs(problem):
+    """Shapes of sums, without the parts, and of coefficients."""
+    blocks = problem.blocks
+    return (problem.images, blocks, problem.entries, LANES), (
+        problem.children,
+        problem.images,
+        blocks * LANES,
+    )
+
+
+def _forward(problem):
+    inputs, (sums, coefficients) = _inputs(problem), _outputs(problem)
+    return inputs, (PARTS, *sums), coefficients
+
+
+def _backward(problem):
+    inputs = _inputs(problem)
+    return inputs, *_outputs(problem), inputs._replace(sought=(PARTS, *inputs.sought))
+
+
+def _parts(problem):
+    return PARTS
+
+
+@kernel(_forward, _parts)
 def forward_part(problem, inputs, sums, coefficients, part):
     """`forward` for one part of the children."""
-    pairs, sums = _pairs(problem), sums[part]
+    pairs, own = _pairs(problem), part * len(inputs.sought)
     row, lanes = problem.entries * LANES, problem.blocks * LANES
     for i in _children(problem, part):
         for b in range(0, problem.images, FOUR):
             _make_votes(problem, inputs, i, b, pairs.votes)
             _compare(problem, inputs, b, pairs)
-            c, s = (i * problem.images + b) * lanes, b * problem.blocks * row
+            c, s = (i * problem.images + b) * lanes, own + b * problem.blocks * row
             for k in range(FOUR * problem.blocks):
                 coefficient = load(pairs.coefficients, k * LANES)
                 store(coefficients, c + k * LANES, coefficient)
@@ -135,15 +171,15 @@ def forward_part(problem, inputs, sums, coefficients, part):
 
 
 def forward(problem, inputs):
-    """Sums of each part of the children, `[PARTS, B, K, E, lanes]`, and coefficients `[I, B, K, lanes]`."""
-    sums = np.zeros((PARTS, inputs.sought.shape[0]), f32)
-    coefficients = np.empty(problem.children * problem.images * problem.blocks * LANES, f32)
-    in_parts(lambda part: forward_part(problem, inputs, sums, coefficients, part), PARTS)
+    """Sums of each part of the children, `[PARTS, B, K, E, lanes]`, and coefficients `[I, B, K * lanes]`."""
+    _, sums, coefficients = _forward(problem)
+    sums, coefficients = np.zeros(sums, f32), np.empty(coefficients, f32)
+    forward_part(problem, inputs, sums, coefficients)
     return sums, coefficients
 
 
 @inner
-def _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought):
+def _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought, own):
     """From gradients of sums and coefficients to those of the votes, in their place, and of what was sought."""
     row, lanes, worth = problem.entries * LANES, problem.blocks * LANES, pairs.worth
     c, s = (i * problem.images + b) * lanes, b * problem.blocks * row
@@ -159,7 +195,8 @@ def _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought):
             coefficient = load(pairs.coefficients, k * LANES)
             slope = coefficient * (load(worth, k * LANES) - spread(mean))
             for e in range(k * row, (k + 1) * row, LANES):
-                store(sought, s + e, fma(slope, load(pairs.votes, e), load(sought, s + e)))
+                at = own + s + e
+                store(sought, at, fma(slope, load(pairs.votes, e), load(sought, at)))
                 gradient = fma(coefficient, load(sums, s + e), slope * load(inputs.sought, s + e))
                 store(pairs.votes, e, gradient)
 
@@ -191,22 +228,20 @@ def _to_inputs(problem, inputs, i, b, votes, poses, matrices):
             poses[u3] += total(g3)
 
 
-@kernel
-def backward_part(problem, inputs, sums, coefficients, poses, matrices, sought, part):
+@kernel(_backward, _parts)
+def backward_part(problem, inputs, sums, coefficients, gradients, part):
     """`backward` for one part of the children."""
-    pairs, sought = _pairs(problem), sought[part]
+    pairs, own = _pairs(problem), part * len(inputs.sought)
     for i in _children(problem, part):
         for b in range(0, problem.images, FOUR):
             _make_votes(problem, inputs, i, b, pairs.votes)
             _compare(problem, inputs, b, pairs)
-            _to_votes(problem, inputs, sums, coefficients, i, b, pairs, sought)
-            _to_inputs(problem, inputs, i, b, pairs.votes, poses, matrices)
+            _to_votes(problem, inputs, sums, coefficients, i, b, pairs, gradients.sought, own)
+            _to_inputs(problem, inputs, i, b, pairs.votes, gradients.poses, gradients.matrices)
 
 
 def backward(problem, inputs, sums, coefficients):
-    """Gradients of poses, matrices and of what was sought, this by parts, from those of sums and coefficients."""
-    poses, matrices = np.zeros_like(inputs.poses), np.zeros_like(inputs.matrices)
-    sought = np.zeros((PARTS, inputs.sought.shape[0]), f32)
-    given = problem, inputs, sums, coefficients, poses, matrices, sought
-    in_parts(lambda part: backward_part(*given, part), PARTS)
-    return poses, matrices, sought
+    """Gradients, as `Inputs`, of poses, matrices and, by parts, of `sought`, from those of `forward`'s results."""
+    gradients = Inputs(*(np.zeros(shape, f32) for shape in _backward(problem)[-1]))
+    backward_part(problem, inputs, sums, coefficients, gradients)
+    return gradients

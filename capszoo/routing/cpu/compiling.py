@@ -14,18 +14,12 @@ from numba import njit
 inner = njit(error_model="numpy", no_cpython_wrapper=True)
 
 
-def kernel(function):
-    """What Python calls, compiled.
-
-    It lets other threads of Python run, which share the work out, see `threads`: with threads of Numba's own it would
-    be compiled twice.
-    """
-    compiled = njit(nogil=True, error_model="numpy")(function)
+def enable_caching(compiled):
+    """Keeps machine code where there is a folder that can be written."""
     if _has_home():
-        # Numba's "no locator available": there is no folder that can be written.
+        # Numba's "no locator available".
         with contextlib.suppress(RuntimeError):
             compiled.enable_caching()
-    return compiled
 
 
 def _has_home():
@@ -40,7 +34,7 @@ def forget_stale(*kernels):
     """
     sources = Path(__file__).parent
     newest = max(path.stat().st_mtime for path in sources.glob("*.py"))
-    for function in kernels:
+    for function in (kernel.dispatcher for kernel in kernels):
         if function.stats.cache_path is None:
             continue
         module = function.py_func.__module__.rsplit(".", 1)[-1]

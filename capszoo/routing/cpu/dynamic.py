@@ -51,7 +51,7 @@ def agreeing(children, matrices, leaky):
 def _operation(count, width, blocks, entries, parents, leaky):
     def given(inputs):
         problem = agreement.Problem(count, len(inputs[2]), width, blocks, entries, parents, leaky)
-        return problem, agreement.Inputs(*(array.ravel() for array in inputs))
+        return problem, agreement.Inputs(*inputs)
 
     def forward(*arrays):
         sums, coefficients = agreement.forward(*given(arrays))

@@ -6,16 +6,20 @@ import math
 import numpy as np
 from numba import njit
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.em_forward import Inputs, fit_of, inputs_of
+from capszoo.routing.cpu.entrance import kernel
 from capszoo.routing.cpu.lanes import LANES, exp, fma, load, spread, store, total
-from capszoo.routing.cpu.threads import CHUNK, in_chunks, no_gradients
 from capszoo.routing.cpu.votes import (
     POSE,
     TILE,
     ZERO,
-    Gradients,
+    chunk_of,
+    chunks,
+    gradient_shapes,
     make_votes,
     moments,
+    parent_shapes,
     product_gradients,
     room,
     votes_at,
@@ -175,15 +179,20 @@ def _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, t
                 product_gradients(problem, inputs, gradients, b, chunk, j, problem.matrix[i], k, tile)
 
 
-@kernel
-def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
-    """`backward` for the images from chunk * CHUNK to `end`."""
+def _backward(problem):
+    inputs = inputs_of(problem)
+    return inputs, fit_of(problem), *parent_shapes(problem), gradient_shapes(problem, inputs)
+
+
+@kernel(_backward, chunks)
+def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk):
+    """`backward` for the images of one chunk."""
     children, count = problem.children, len(problem.scales)
     parents = problem.child.shape[0] * problem.blocks * LANES
     sweep = _sweep(problem, parents, parents * problem.child.shape[1])
     tile, first, second = np.empty(TILE, f32), np.empty(TILE, f32), np.empty(TILE, f32)
     votes = room(problem)
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         sweep.mean[:] = mean[b * parents * POSE : (b + 1) * parents * POSE]
         sweep.variance[:] = ZERO
@@ -198,10 +207,13 @@ def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk, end):
         _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
 
 
-def backward(problem, inputs, fit, mean, logits, images):
-    """`Gradients` of a loss whose gradients of the last iteration are `mean` [B, P, K, D, lanes] and `logits`."""
-    gradients = Gradients(*no_gradients(inputs, images))
-    in_chunks(backward_chunk, images, problem, inputs, fit, mean, logits, gradients)
+def backward(problem, inputs, fit, mean, logits):
+    """Gradients, as `Inputs`, of a loss whose gradients of the last means and logits are `mean` and `logits`.
+
+    Those of all weights are by chunk.
+    """
+    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, inputs_of(problem))))
+    backward_chunk(problem, inputs, fit, mean, logits, gradients)
     return gradients
 
 

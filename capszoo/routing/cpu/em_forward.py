@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import check_array, check_count, kernel
 from capszoo.routing.cpu.lanes import (
     LANES,
     exp,
@@ -21,8 +22,21 @@ from capszoo.routing.cpu.lanes import (
     store,
     total,
 )
-from capszoo.routing.cpu.threads import CHUNK, in_chunks
-from capszoo.routing.cpu.votes import POSE, TILE, ZERO, make_votes, moments, room, votes_at
+from capszoo.routing.cpu.votes import (
+    INPUTS,
+    POSE,
+    PROBLEM,
+    TILE,
+    ZERO,
+    check_problem,
+    chunk_of,
+    chunks,
+    input_shapes,
+    make_votes,
+    moments,
+    room,
+    votes_at,
+)
 
 f32 = np.float32
 # Log-density of what is no parent, or of no child's.
@@ -33,6 +47,10 @@ CANCELLATION = f32(1 / 64)
 LOG_2_PI = math.log(2.0 * math.pi)
 HALF, ONE = f32(0.5), f32(1.0)
 
+# See `votes.PROBLEM`; uniform [P, I]: R of iteration 0; scales [T]: lambda_t.
+Problem = collections.namedtuple("Problem", f"{PROBLEM} uniform scales mass_floor variance_floor")
+# See `votes.INPUTS`; beta_u and beta_a: [K, lanes].
+Inputs = collections.namedtuple("Inputs", f"{INPUTS} beta_u beta_a")
 # mean and precision (1 / var) [B, T, P, K, D, lanes]; mass (n), cost (sum_d beta_u + log(var) / 2), logits (x) and base
 # (z at the mean) [B, T, P, K, lanes]; evidence [B, T, C]: log of the sum of exp(z) over all parents of a child.
 Fit = collections.namedtuple("Fit", "mean precision mass cost logits base evidence")
@@ -152,15 +170,37 @@ def _normalise(problem, fit, b, t, share, factor, peak):
         evidence[e + j] = peak[j] + math.log(evidence[e + j]) if evidence[e + j] > ZERO else ZERO
 
 
-@kernel
-def forward_chunk(problem, inputs, fit, chunk, end):
-    """`forward` for the images from chunk * CHUNK to `end`."""
+def inputs_of(problem):
+    """Shapes of the inputs of a problem that is as it should be."""
+    check_problem(problem)
+    check_array("uniform", problem.uniform, np.float32, problem.child.shape)
+    check_array("scales", problem.scales, np.float32, np.shape(problem.scales)[:1] or (None,))
+    check_count("iterations", len(problem.scales), 1)
+    betas = (problem.blocks * LANES,)
+    return Inputs(*input_shapes(problem), betas, betas)
+
+
+def fit_of(problem):
+    """Shapes of a `Fit`."""
+    steps = problem.images, len(problem.scales)
+    parents = *steps, problem.child.shape[0], problem.blocks
+    poses, numbers = (*parents, POSE, LANES), (*parents, LANES)
+    return Fit(poses, poses, numbers, numbers, numbers, numbers, (*steps, problem.children))
+
+
+def _forward(problem):
+    return inputs_of(problem), fit_of(problem)
+
+
+@kernel(_forward, chunks)
+def forward_chunk(problem, inputs, fit, chunk):
+    """`forward` for the images of one chunk."""
     positions, seen = problem.child.shape
     share = np.empty(positions * seen * problem.blocks * LANES, f32)
     factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
     first, second, zeros = np.empty(TILE, f32), np.empty(TILE, f32), np.zeros(TILE, f32)
     votes = room(problem)
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         _start(problem, share, factor)
         _m_step(problem, inputs, fit, votes, b, 0, share, factor, zeros, first, second)
@@ -169,18 +209,10 @@ def forward_chunk(problem, inputs, fit, chunk, end):
             _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
 
 
-def forward(problem, inputs, images):
-    """Routes `images` images; returns their `Fit`."""
-    positions, children, count = problem.child.shape[0], problem.children, len(problem.scales)
-    parents = positions * problem.blocks * LANES
-    mean, precision = (
-        np.empty(images * count * parents * POSE, f32),
-        np.empty(images * count * parents * POSE, f32),
-    )
-    mass, cost = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
-    logits, base = np.empty(images * count * parents, f32), np.empty(images * count * parents, f32)
-    fit = Fit(mean, precision, mass, cost, logits, base, np.zeros(images * count * children, f32))
-    in_chunks(forward_chunk, images, problem, inputs, fit)
+def forward(problem, inputs):
+    """Routes all images; returns their `Fit`."""
+    fit = Fit(*(np.empty(shape, f32) for shape in fit_of(problem)))
+    forward_chunk(problem, inputs, fit)
     return fit
 
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from capszoo.routing.cpu import similarity
 from capszoo.routing.cpu.compiling import forget_stale
-from capszoo.routing.cpu.lanes import LANES
 from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
+from capszoo.routing.cpu.votes import problem_of
 
 forget_stale(similarity.forward_chunk, similarity.backward_chunk)
 
@@ -22,32 +22,27 @@ def fused_kernel(connections, count):
     w_q and 1 / sigma_q^2, each `[components]`; it returns mu_j `[B, P, O, 16]` and a_j `[B, P, O]`.
     Source: Faria 2019, equations 11 to 13; the gradient is their derivative, written out in `similarity`.
     """
-    child, matrix, addition, _ = connections
 
     def route(poses, log_activations, matrices, types, weights, precisions):
         types = tf.stack([tf.convert_to_tensor(weight) for weight in types])
         parents = types.shape[1]
-        blocks = -(-parents // LANES)
-        children = log_activations.shape[1]
-        problem = similarity.Problem(child, matrix, addition, children, blocks, count)
+        shared = problem_of(connections, log_activations, matrices)
+        problem = similarity.Problem(*shared, count, weights.shape[0])
         # Padding divides by alpha + beta: one keeps that from being zero.
         padding = padded(tf.ones((5, parents))) - 1.0
         arrays = poses, log_activations, matrices_to_lanes(matrices), padded(types) - padding
         mean, logits = _operation(problem)(*arrays, tf.concat([weights, precisions], axis=0))
-        return from_lanes(mean, logits, child.shape[0], parents)
+        return from_lanes(mean, logits, connections.child.shape[0], parents)
 
     return route
 
 
 def _operation(problem):
     def forward(*arrays):
-        return similarity.forward(problem, _flat(arrays), len(arrays[0]))
+        return similarity.forward(problem._replace(images=len(arrays[0])), similarity.Inputs(*arrays))
 
     def backward(d_mean, d_logits, inputs, kept):
-        return similarity.backward(problem, _flat(inputs), d_mean, d_logits, len(inputs[0]))
+        given = problem._replace(images=len(inputs[0])), similarity.Inputs(*inputs)
+        return similarity.backward(*given, d_mean, d_logits)
 
     return operation(forward, backward)
-
-
-def _flat(arrays):
-    return similarity.Inputs(*(array.ravel() for array in arrays))

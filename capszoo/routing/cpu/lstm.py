@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from capszoo.routing.cpu import recurrent, recurrent_backward
 from capszoo.routing.cpu.compiling import forget_stale
-from capszoo.routing.cpu.lanes import LANES
 from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation
-from capszoo.routing.cpu.votes import POSE
+from capszoo.routing.cpu.votes import POSE, problem_of
 
 POSE_SIDE = 4
 forget_stale(recurrent.forward_chunk, recurrent_backward.backward_chunk)
@@ -27,16 +26,10 @@ def fused_lstm(connections, count, swapped):
     and a_j `[B, P, O]`.
     Source: Faria 2019, section 4.2; the gradient is the derivative, written out in `recurrent_backward`.
     """
-    child, matrix, addition, _ = connections
 
     def route(poses, activations, matrices, cell, compatibility, activation):
-        types = matrices.shape[2]
         problem = recurrent.Problem(
-            child,
-            matrix,
-            addition,
-            activations.shape[1],
-            -(-types // LANES),
+            *problem_of(connections, activations, matrices),
             count,
             _in_fours(cell[1].shape[0]),
             swapped,
@@ -45,23 +38,22 @@ def fused_lstm(connections, count, swapped):
         )
         weights = _cell(*cell), _network(compatibility), _network(activation)
         mean, logits = _operation(problem)(poses, activations, matrices_to_lanes(matrices), *weights)
-        return from_lanes(mean, logits, child.shape[0], types)
+        return from_lanes(mean, logits, problem.child.shape[0], problem.types)
 
     return route
 
 
 def _operation(problem):
+    def given(arrays):
+        return problem._replace(images=len(arrays[0])), recurrent.Inputs(*arrays)
+
     def forward(*arrays):
-        return recurrent.forward(problem, _flat(arrays), len(arrays[0]))
+        return recurrent.forward(*given(arrays))
 
     def backward(d_mean, d_logits, inputs, kept):
-        return recurrent_backward.backward(problem, _flat(inputs), d_mean, d_logits, len(inputs[0]))
+        return recurrent_backward.backward(*given(inputs), d_mean, d_logits)
 
     return operation(forward, backward)
-
-
-def _flat(arrays):
-    return recurrent.Inputs(*(array.ravel() for array in arrays))
 
 
 def _in_fours(width):

@@ -13,7 +13,7 @@ def operation(forward, backward, saved=0):
 
     where:
       forward: `(*inputs) -> (first, second, *kept)`, arrays; `saved` says how many are kept for the way back.
-      backward: `(d_first, d_second, inputs, kept)` -> gradients of the inputs, flat; where several parts of one are
+      backward: `(d_first, d_second, inputs, kept)` -> gradients of the inputs; where several parts of one are
         given, one after the other, they are added up here.
 
     Errors: `NotImplementedError` where the gradient is to be differentiated again.
@@ -21,7 +21,7 @@ def operation(forward, backward, saved=0):
 
     def way_back(d_first, d_second, *arrays):
         inputs, kept = arrays[: len(arrays) - saved], arrays[len(arrays) - saved :]
-        gradients = backward(d_first.ravel(), d_second.ravel(), inputs, kept)
+        gradients = backward(d_first, d_second, inputs, kept)
         return [_together(gradient, array.shape) for gradient, array in zip(gradients, inputs, strict=True)]
 
     @tf.custom_gradient

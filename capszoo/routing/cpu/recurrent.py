@@ -8,7 +8,8 @@ import collections
 
 import numpy as np
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import check_array, check_count, kernel
 from capszoo.routing.cpu.lanes import (
     LANES,
     exp,
@@ -22,24 +23,35 @@ from capszoo.routing.cpu.lanes import (
     tanh,
 )
 from capszoo.routing.cpu.networks import LINEAR, Rows, answer, biases, outer, product
-from capszoo.routing.cpu.threads import CHUNK, in_chunks
-from capszoo.routing.cpu.votes import POSE, TILE, ZERO, make_votes, room, votes_at
+from capszoo.routing.cpu.votes import (
+    INPUTS,
+    POSE,
+    PROBLEM,
+    TILE,
+    ZERO,
+    check_problem,
+    chunk_of,
+    chunks,
+    input_shapes,
+    make_votes,
+    parent_shapes,
+    room,
+    votes_at,
+)
 
 f32 = np.float32
 ONE = f32(1.0)
 # Children whose gates are made and used together.
 BLOCK = 16
 
-# child, matrix, addition, children, blocks: see `votes.Problem`; count: updates of the coefficients; units: of the
-# cell (U), a multiple of four; swapped: whether the cell's state makes coefficients and the hidden one activations;
-# compatibility, activation: widths of both networks, from U to the four of which the first is the answer.
-Problem = collections.namedtuple(
-    "Problem", "child matrix addition children blocks count units swapped compatibility activation"
-)
-# poses [B, C, D], activations [B, C], weights [transformations, K, Q, lanes]; cell: rows of 4 U numbers, the gates of
+# See `votes.PROBLEM`; count: updates of the coefficients; units: of the cell (U), a multiple of four; swapped: whether
+# the cell's state makes coefficients and the hidden one activations; compatibility, activation: widths of both
+# networks, from U to the four of which the first is the answer.
+Problem = collections.namedtuple("Problem", f"{PROBLEM} count units swapped compatibility activation")
+# See `votes.INPUTS`; cell: rows of 4 U numbers, the gates of
 # each unit side by side, for mean [D], bias, activation, vote [D], coefficient and hidden states [U]; compatibility,
 # activation: for each layer `[below + 1, above]`.
-Inputs = collections.namedtuple("Inputs", "poses activations weights cell compatibility activation")
+Inputs = collections.namedtuple("Inputs", f"{INPUTS} cell compatibility activation")
 # Where those rows of the cell are.
 BIAS, ACTIVATION, VOTE, COEFFICIENT, HIDDEN = POSE, POSE + 1, POSE + 2, 2 * POSE + 2, 2 * POSE + 3
 
@@ -271,12 +283,32 @@ def walk(problem, inputs, votes, v, b, p, k, path):
     return load(path.final, len(path.final) - 4 * LANES)
 
 
-@kernel
-def forward_chunk(problem, inputs, mean, logits, chunk, end):
-    """`forward` for the images from chunk * CHUNK to `end`."""
+def inputs_of(problem):
+    """Shapes of the inputs of a problem that is as it should be."""
+    check_problem(problem)
+    check_count("count", problem.count, 1)
+    check_count("units", problem.units, 4)
+    networks = []
+    for name in ("compatibility", "activation"):
+        widths = getattr(problem, name)
+        check_array(name, widths, np.int64, np.shape(widths)[:1] or (None,))
+        if len(widths) < 2 or widths[0] != problem.units or np.any(widths % 4) or np.any(widths < 4):
+            expected = f"{name} must be multiples of four from {problem.units} units on"
+            raise ValueError(f"{expected}. Received: {widths.tolist()}")
+        networks.append((int(np.sum((widths[:-1] + 1) * widths[1:])),))
+    return Inputs(*input_shapes(problem), (HIDDEN + problem.units, 4 * problem.units), *networks)
+
+
+def _forward(problem):
+    return inputs_of(problem), *parent_shapes(problem)
+
+
+@kernel(_forward, chunks)
+def forward_chunk(problem, inputs, mean, logits, chunk):
+    """`forward` for the images of one chunk."""
     votes, path = room(problem), new_path(problem, inputs, False)
     last = problem.count * TILE
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         for p in range(problem.child.shape[0]):
             v = votes_at(problem, inputs, b, p, votes)
@@ -286,9 +318,8 @@ def forward_chunk(problem, inputs, mean, logits, chunk, end):
                 mean[s * TILE : (s + 1) * TILE] = path.mean[last : last + TILE]
 
 
-def forward(problem, inputs, images):
+def forward(problem, inputs):
     """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    parents = images * problem.child.shape[0] * problem.blocks
-    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
-    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    mean, logits = (np.empty(shape, f32) for shape in parent_shapes(problem))
+    forward_chunk(problem, inputs, mean, logits)
     return mean, logits

@@ -4,7 +4,8 @@ import collections
 
 import numpy as np
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import kernel
 from capszoo.routing.cpu.lanes import LANES, fma, load, spread, spread_at, store, total
 from capszoo.routing.cpu.networks import (
     LINEAR,
@@ -29,17 +30,21 @@ from capszoo.routing.cpu.recurrent import (
     cell_rows,
     gates_width,
     heard_rows,
+    inputs_of,
     new_path,
     states,
     vote_rows,
     walk,
 )
-from capszoo.routing.cpu.threads import CHUNK, in_chunks, no_gradients
 from capszoo.routing.cpu.votes import (
     POSE,
     TILE,
     ZERO,
+    chunk_of,
+    chunks,
+    gradient_shapes,
     make_votes,
+    parent_shapes,
     product_gradients,
     room,
     votes_at,
@@ -278,9 +283,14 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, backward, sums
             product_gradients(problem, inputs, gradients, b, chunk, j, m, k, tile)
 
 
-@kernel
-def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
-    """`backward` for the images from chunk * CHUNK to `end`."""
+def _shapes(problem):
+    inputs = inputs_of(problem)
+    return inputs, *parent_shapes(problem), gradient_shapes(problem, inputs)
+
+
+@kernel(_shapes, chunks)
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
+    """`backward` for the images of one chunk."""
     (positions, _), count = problem.child.shape, problem.count
     votes, path = room(problem), new_path(problem, inputs, True)
     sweep = _new_sweep(problem, path)
@@ -290,7 +300,7 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
         backward_weights(problem.activation, inputs.activation),
     )
     sums = Sums(_no_sums(inputs.cell), _no_sums(inputs.compatibility), _no_sums(inputs.activation))
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         for p in range(positions):
             v = votes_at(problem, inputs, b, p, votes)
@@ -311,13 +321,13 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
     _totals(sums.activation, gradients.activation, chunk * len(inputs.activation))
 
 
-def backward(problem, inputs, mean, logits, images):
+def backward(problem, inputs, mean, logits):
     """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
 
     Those of all weights are by chunk.
     """
-    gradients = Inputs(*no_gradients(inputs, images))
-    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, inputs_of(problem))))
+    backward_chunk(problem, inputs, mean, logits, gradients)
     return gradients
 
 

@@ -9,21 +9,34 @@ import collections
 
 import numpy as np
 
-from capszoo.routing.cpu.compiling import inner, kernel
+from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import check_count, kernel
 from capszoo.routing.cpu.lanes import LANES, exp, fma, load, maximum, spread, spread_at, store, total
-from capszoo.routing.cpu.threads import CHUNK, in_chunks, no_gradients
-from capszoo.routing.cpu.votes import TILE, ZERO, make_votes, product_gradients, room, votes_at
+from capszoo.routing.cpu.votes import (
+    INPUTS,
+    PROBLEM,
+    TILE,
+    ZERO,
+    check_problem,
+    chunk_of,
+    chunks,
+    gradient_shapes,
+    input_shapes,
+    make_votes,
+    parent_shapes,
+    product_gradients,
+    room,
+    votes_at,
+)
 
 f32 = np.float32
 HALF, TWO = f32(0.5), f32(2.0)
 
-# child, matrix, addition, children, blocks: see `votes.Problem`; count: updates of the coefficients.
-Problem = collections.namedtuple("Problem", "child matrix addition children blocks count")
-# poses [B, C, D], log_activations [B, C], weights [transformations, K, Q, lanes]; types: alpha, beta, theta1, theta2,
-# theta3, each [K, lanes]; mixture: weights and precisions (1 / sigma^2) of the Gaussians, each [components].
-Inputs = collections.namedtuple("Inputs", "poses log_activations weights types mixture")
-# Of the same; those of weights, types and mixture by chunk.
-Gradients = collections.namedtuple("Gradients", "poses log_activations weights types mixture")
+# See `votes.PROBLEM`; count: updates of the coefficients; components: Gaussians.
+Problem = collections.namedtuple("Problem", f"{PROBLEM} count components")
+# See `votes.INPUTS`, but of activations the logarithms; types: alpha, beta, theta1, theta2, theta3, each [K, lanes];
+# mixture: weights and precisions (1 / sigma^2) of the Gaussians, each [components].
+Inputs = collections.namedtuple("Inputs", f"{INPUTS} types mixture")
 # For one position and block: the parents of all updates, mean [count + 1, D, lanes]; and for each child the
 # coefficients, [count + 1, I, lanes], the squared distances from those parents and the similarities to them.
 Path = collections.namedtuple("Path", "mean coefficients distance similarity")
@@ -75,7 +88,7 @@ def _update(problem, inputs, votes, v, b, p, k, path, t):
     first, c = (t - 1) * seen * LANES, t * seen * LANES
     top = spread(f32(-1e30))
     for i in range(seen):
-        log_activation = spread_at(inputs.log_activations, b * problem.children + problem.child[p, i])
+        log_activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
         logit = fma(beta, log_activation, load(path.similarity, first + i * LANES)) / (alpha + beta)
         store(path.coefficients, c + i * LANES, logit)
         top = maximum(top, logit)
@@ -109,7 +122,7 @@ def _logit(problem, inputs, b, p, k, path):
     for i in range(seen):
         z = (problem.count * seen + i) * LANES
         coefficient = load(path.coefficients, z)
-        log_activation = spread_at(inputs.log_activations, b * problem.children + problem.child[p, i])
+        log_activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
         agreement = fma(coefficient, load(path.similarity, z), agreement)
         presence = fma(coefficient, log_activation, presence)
     theta1, theta2, theta3 = (
@@ -120,11 +133,27 @@ def _logit(problem, inputs, b, p, k, path):
     return fma(theta1, agreement, fma(theta3, presence, theta2))
 
 
-@kernel
-def forward_chunk(problem, inputs, mean, logits, chunk, end):
-    """`forward` for the images from chunk * CHUNK to `end`."""
+def _inputs(problem):
+    """Shapes of the inputs of a problem that is as it should be."""
+    check_problem(problem)
+    check_count("count", problem.count)
+    check_count("components", problem.components, 1)
+    return Inputs(*input_shapes(problem), (5, problem.blocks * LANES), (2 * problem.components,))
+
+
+def _forward(problem):
+    return _inputs(problem), *parent_shapes(problem)
+
+
+def _backward(problem):
+    return *_forward(problem), gradient_shapes(problem, _inputs(problem))
+
+
+@kernel(_forward, chunks)
+def forward_chunk(problem, inputs, mean, logits, chunk):
+    """`forward` for the images of one chunk."""
     votes, path = room(problem), _path(problem)
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         for p in range(problem.child.shape[0]):
             v = votes_at(problem, inputs, b, p, votes)
@@ -136,11 +165,10 @@ def forward_chunk(problem, inputs, mean, logits, chunk, end):
                 store(logits, s * LANES, _logit(problem, inputs, b, p, k, path))
 
 
-def forward(problem, inputs, images):
+def forward(problem, inputs):
     """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    parents = images * problem.child.shape[0] * problem.blocks
-    mean, logits = np.empty(parents * TILE, f32), np.empty(parents * LANES, f32)
-    in_chunks(forward_chunk, images, problem, inputs, mean, logits)
+    mean, logits = (np.empty(shape, f32) for shape in parent_shapes(problem))
+    forward_chunk(problem, inputs, mean, logits)
     return mean, logits
 
 
@@ -175,11 +203,11 @@ def _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, gradien
     for i in range(seen):
         a, z = b * problem.children + problem.child[p, i], (problem.count * seen + i) * LANES
         coefficient, similarity = load(path.coefficients, z), load(path.similarity, z)
-        log_activation = spread_at(inputs.log_activations, a)
+        log_activation = spread_at(inputs.activations, a)
         heard = gradient * coefficient
         _add(gradients.types, g + 2 * width, heard * similarity)
         _add(gradients.types, g + 4 * width, heard * log_activation)
-        gradients.log_activations[a] += total(heard * theta3)
+        gradients.activations[a] += total(heard * theta3)
         store(sweep.coefficients, i * LANES, gradient * fma(theta1, similarity, theta3 * log_activation))
         store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, heard * theta1))
 
@@ -219,13 +247,13 @@ def _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t,
     both = alpha + beta
     for i in range(seen):
         a, z = b * problem.children + problem.child[p, i], ((t - 1) * seen + i) * LANES
-        log_activation = spread_at(inputs.log_activations, a)
+        log_activation = spread_at(inputs.activations, a)
         coefficient = load(path.coefficients, (t * seen + i) * LANES)
         scaled = coefficient * (load(sweep.coefficients, i * LANES) - average) / both
         logit = fma(beta, log_activation, load(path.similarity, z)) / both
         _add(gradients.types, g, spread(ZERO) - scaled * logit)
         _add(gradients.types, g + width, scaled * (log_activation - logit))
-        gradients.log_activations[a] += total(scaled * beta)
+        gradients.activations[a] += total(scaled * beta)
         store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, scaled))
 
 
@@ -248,9 +276,9 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk
         )
 
 
-@kernel
-def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
-    """`backward` for the images from chunk * CHUNK to `end`."""
+@kernel(_backward, chunks)
+def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
+    """`backward` for the images of one chunk."""
     (positions, seen), count = problem.child.shape, problem.count
     votes, path, tile = room(problem), _path(problem), np.empty(TILE, f32)
     sweep = Sweep(
@@ -258,7 +286,7 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
         np.empty((count + 1) * seen * LANES, f32),
         np.empty(seen * LANES, f32),
     )
-    for b in range(chunk * CHUNK, end):
+    for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
         for p in range(positions):
             v = votes_at(problem, inputs, b, p, votes)
@@ -277,8 +305,11 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk, end):
                 _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile)
 
 
-def backward(problem, inputs, mean, logits, images):
-    """`Gradients` of a loss whose gradients of what `forward` returns are `mean` and `logits`."""
-    gradients = Gradients(*no_gradients(inputs, images))
-    in_chunks(backward_chunk, images, problem, inputs, mean, logits, gradients)
+def backward(problem, inputs, mean, logits):
+    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
+
+    Those of all weights are by chunk.
+    """
+    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, _inputs(problem))))
+    backward_chunk(problem, inputs, mean, logits, gradients)
     return gradients

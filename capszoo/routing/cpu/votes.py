@@ -7,13 +7,12 @@ A vote is V = M W + addition, of 4x4 matrices. Arrays are flat, float32, and the
     Q = 16 entries of a transformation, listed row by row as the pose is.
 """
 
-import collections
-
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
 from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.entrance import check_array, check_count, check_range
 from capszoo.routing.cpu.lanes import LANES, fma, load, spread, spread_at, store, total
 
 POSE = 16
@@ -22,15 +21,66 @@ TILE = POSE * LANES
 CACHED = 2**20
 ZERO = np.float32(0.0)
 
-# child [P, I]: number of a child in its image; matrix [I]: number of its transformation; addition [I, D];
-# uniform [P, I]: R of iteration 0; scales [T]: lambda_t; children: C; blocks: K; types: of parents, without padding.
-Problem = collections.namedtuple(
-    "Problem", "child matrix addition uniform scales children blocks types mass_floor variance_floor"
-)
-# poses [B, C, D], activations [B, C], weights [transformations, K, Q, lanes], beta_u and beta_a [K, lanes].
-Inputs = collections.namedtuple("Inputs", "poses activations weights beta_u beta_a")
-# Gradients of `Inputs`; those of weights, beta_u and beta_a by chunk.
-Gradients = collections.namedtuple("Gradients", "poses activations weights beta_u beta_a")
+# Images that a thread takes at once. Gradients of weights are summed by chunks, so that they do not depend on the
+# number of threads.
+CHUNK = 4
+# What the problem of every routing begins with: child [P, I], number of a child in its image; matrix [I], number of
+# its transformation; addition [I * D]; images: B; children: C; matrices: transformations (M); blocks: K; types: of
+# parents (O), without padding.
+PROBLEM = "child matrix addition images children matrices blocks types"
+# What the inputs of every routing begin with: poses [B, C, D], activations [B, C], weights [M, K, Q, lanes].
+INPUTS = "poses activations weights"
+
+
+def problem_of(connections, activations, matrices):
+    """Values of `PROBLEM`, of `capszoo.routing.cpu.Connections` and of tensors `[B, C]` and `[M, 4, O, 4]`."""
+    child, matrix, addition, _ = connections
+    (_, children), (count, _, types, _) = activations.shape, matrices.shape
+    return child, matrix, addition, 0, children, count, -(-types // LANES), types
+
+
+def check_problem(problem):
+    """Errors: `TypeError` and `ValueError` where the fields of `PROBLEM` contradict each other."""
+    check_count("images", problem.images)
+    for name in ("children", "matrices", "blocks", "types"):
+        check_count(name, getattr(problem, name), 1)
+    if problem.blocks != -(-problem.types // LANES):
+        raise ValueError(f"blocks must have room for {problem.types} types. Received: {problem.blocks}")
+    shape = np.shape(problem.child)
+    check_array("child", problem.child, np.int64, shape if len(shape) == 2 else (None, None))
+    check_array("matrix", problem.matrix, np.int64, shape[1:])
+    check_array("addition", problem.addition, np.float32, (shape[1] * POSE,))
+    check_range("child", problem.child, problem.children)
+    check_range("matrix", problem.matrix, problem.matrices)
+
+
+def input_shapes(problem):
+    """Shapes of `INPUTS`."""
+    images, children = problem.images, problem.children
+    return (images, children, POSE), (images, children), (problem.matrices, problem.blocks, POSE, LANES)
+
+
+def parent_shapes(problem):
+    """Shapes of the means and of the logits of all parents: `[B, P, K, D, lanes]` and `[B, P, K, lanes]`."""
+    parents = problem.images, problem.child.shape[0], problem.blocks
+    return (*parents, POSE, LANES), (*parents, LANES)
+
+
+def gradient_shapes(problem, inputs):
+    """Shapes of gradients of `inputs`: those of weights are by chunk."""
+    poses, activations, *weights = inputs
+    return type(inputs)(poses, activations, *((chunks(problem), *shape) for shape in weights))
+
+
+def chunks(problem):
+    """How many chunks of images there are."""
+    return -(-problem.images // CHUNK)
+
+
+@inner
+def chunk_of(problem, chunk):
+    """The images of a chunk."""
+    return range(chunk * CHUNK, min(problem.images, (chunk + 1) * CHUNK))
 
 
 @register_jitable

@@ -5,17 +5,29 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from numba.core import caching
 
 from capszoo.routing.cpu import compiling
+from capszoo.routing.cpu.entrance import Kernel
+
+
+def set_to_one(problem, array, part):
+    array[part] = 1.0
+
+
+def works(kernel):
+    array = np.zeros(1, "float32")
+    kernel(None, array)
+    return array[0] == 1
 
 
 def test_where_nothing_can_be_written_a_kernel_compiles_in_memory(monkeypatch):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    double = compiling.kernel(lambda x: 2 * x)
-    assert double(4) == 8
-    assert double.stats.cache_path is None
+    double = Kernel(set_to_one, shapes=lambda problem: [(1,)], parts=lambda problem: 1)
+    assert works(double)
+    assert double.dispatcher.stats.cache_path is None
     compiling.forget_stale(double)
 
 
@@ -23,14 +35,12 @@ def test_without_a_home_nothing_is_written(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.UserWideCacheLocator])
-    assert compiling.kernel(lambda x: 2 * x)(4) == 8
+    assert works(Kernel(set_to_one, shapes=lambda problem: [(1,)], parts=lambda problem: 1))
     assert not list(tmp_path.iterdir())
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    assert compiling.kernel(lambda x: 2 * x).stats.cache_path is not None
 
 
 def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
-    class Kernel:
+    class Dispatcher:
         stats = SimpleNamespace(cache_path=tmp_path)
         py_func = SimpleNamespace(__module__="capszoo.routing.cpu.em_forward", __name__="forward")
 
@@ -42,11 +52,11 @@ def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
     ]
     for name in names:
         (tmp_path / name).touch()
-    compiling.forget_stale(Kernel)
+    compiling.forget_stale(SimpleNamespace(dispatcher=Dispatcher))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
     for name in names:
         os.utime(tmp_path / name, (0, 0))
-    compiling.forget_stale(Kernel)
+    compiling.forget_stale(SimpleNamespace(dispatcher=Dispatcher))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
 
 
@@ -65,10 +75,11 @@ import capszoo
 from capszoo.data.sources import tfds_folders
 from capszoo.routing.cpu import em_forward
 
+dispatcher = em_forward.forward_chunk.dispatcher
 model = capszoo.load("matrix_em_mnist")
 scores = model.predict(np.zeros((1, *model.input_shape[1:]), "float32"), verbose=0)["scores"]
 assert np.isfinite(scores).all()
-assert em_forward.forward_chunk.signatures and em_forward.forward_chunk.stats.cache_path is None
+assert dispatcher.signatures and dispatcher.stats.cache_path is None
 assert str(tfds_folders()[0]) == os.environ["CAPSZOO_DATA_DIR"]
 """
 

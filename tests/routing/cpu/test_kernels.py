@@ -14,7 +14,7 @@ from capszoo import models
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
 from capszoo.routing.cpu import lanes, threads
-from capszoo.routing.cpu.threads import CHUNK
+from capszoo.routing.cpu.votes import CHUNK
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 SIDE = 4

@@ -4,10 +4,11 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from capszoo.routing.cpu import threads
+from capszoo.routing.cpu import threads, votes
 
 
 @pytest.mark.parametrize("parts", [0, 1, 2, 7])
@@ -23,14 +24,13 @@ def test_two_parts_are_done_at_the_same_time():
     threads.in_parts(lambda part: together.wait(), 2)
 
 
-@pytest.mark.parametrize(
-    ("images", "chunks"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (1, 8), (2, 9)])]
-)
-def test_chunks_end_where_the_next_begins_and_the_last_with_the_images(images, chunks):
-    done = []
-    threads.in_chunks(lambda *arguments: done.append(arguments), images, "given")
-    assert threads.chunks(images) == len(chunks)
-    assert sorted(done) == [("given", *chunk) for chunk in chunks]
+@pytest.mark.parametrize("images", [0, 1, 4, 9])
+def test_every_image_lies_in_one_chunk(images):
+    problem = SimpleNamespace(images=images)
+    # As Python runs it, without compiling.
+    chunks = [votes.chunk_of.py_func(problem, chunk) for chunk in range(votes.chunks(problem))]
+    assert [image for chunk in chunks for image in chunk] == list(range(images))
+    assert all(0 < len(chunk) <= votes.CHUNK for chunk in chunks)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
