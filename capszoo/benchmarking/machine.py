@@ -16,7 +16,7 @@ def facts() -> dict:
     packages = [name for name in ("numba", "ai-edge-litert") if _version(name)]
     return {
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": _cpus(),
         "accelerators": accelerators(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "libraries": ", ".join([provenance.backend(), *(f"{name} {_version(name)}" for name in packages)]),
@@ -41,6 +41,14 @@ def accelerators() -> list[str]:
 def busy(machine) -> bool:
     """Whether other work was running when `facts` were taken."""
     return machine["load_before"] > BUSY * machine["cpus"]
+
+
+def _cpus():
+    """How many CPUs this process may use, where the system says so; else how many there are."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count()
 
 
 def _version(package):

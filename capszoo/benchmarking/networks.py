@@ -6,6 +6,8 @@ import keras
 import numpy as np
 
 from capszoo.benchmarking.baseline import MISSING, textbook
+from capszoo.layers.routes import routed_layers
+from capszoo.models.architecture import RoutesIteratively
 from capszoo.routing import cpu
 from capszoo.training.run import dtype_policy
 
@@ -76,17 +78,12 @@ def _form(model, variant):
     return textbook().twin(model) if variant == OPEN else model
 
 
-def _compiles(layer):
-    """Whether there is a compiled form of the layer's routing."""
-    return hasattr(layer, "routing") and layer.routing.compilable
-
-
 def variants(recipe):
     """The forms that a recipe's network has here, and why it lacks the baseline: `(names, reason or None)`."""
     model = recipe.build()
     names, reason = [OURS], None
     with cpu.host_calls(True):
-        if any(map(_compiles, model.layers)) and cpu.enabled():
+        if any(layer.routing.compilable for layer in routed_layers(model)) and cpu.enabled():
             names.append(GRAPH)
     if textbook() is None:
         reason = MISSING
@@ -96,6 +93,6 @@ def variants(recipe):
             names.append(OPEN)
         except ValueError as error:
             reason = str(error)
-    if getattr(recipe.model, "num_iterations", 1) > 1:
+    if recipe.model.has(RoutesIteratively) and recipe.model.num_iterations > 1:
         names.append(SINGLE)
     return names, reason

@@ -5,11 +5,12 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class DenseCapsules(keras.layers.Layer):
+class DenseCapsules(Routes, keras.layers.Layer):
     """Capsules that receive a vote from every capsule below, and a routing that reconciles the votes.
 
         u_ij = u_i W_ij                                      # votes; equation 2
@@ -54,6 +55,10 @@ class DenseCapsules(keras.layers.Layer):
         votes = ops.einsum("bid,idx->bix", children, kernel)
         return ops.reshape(votes, (-1, self.children, self.num_capsules, self.pose_dim))
 
+    def votes_of(self, children):
+        """See `Routes`."""
+        return self.votes(children)
+
     def call(self, poses, num_iterations=None, return_history=False):
         if return_history:
             parents, _, history = self.routing(
@@ -80,11 +85,4 @@ class DenseCapsules(keras.layers.Layer):
             **super().get_config(),
             "num_capsules": self.num_capsules,
             "pose_dim": self.pose_dim,
-            "routing": keras.saving.serialize_keras_object(self.routing),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        config["routing"] = keras.saving.deserialize_keras_object(config["routing"])
-        return cls(**config)

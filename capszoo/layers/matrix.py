@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
 from capszoo.routing.base import iteration_count
 from capszoo.routing.neighbourhood import Neighbourhood
@@ -55,7 +56,7 @@ class _PosedCapsules(keras.layers.Layer):
         return {**super().get_config(), "pose": self.pose}
 
 
-class _RoutedCapsules(_PosedCapsules):
+class _RoutedCapsules(Routes, _PosedCapsules):
     """A layer of `types` parents whose votes are reconciled by `routing`.
 
     Votes are made and routed as a graph over tensors of their size; or, see `capszoo.routing.cpu`, by a routing that
@@ -123,15 +124,14 @@ class _RoutedCapsules(_PosedCapsules):
             ops.reshape(activations, (-1, *grid, self.types)),
         )
 
-    def get_config(self):
-        routing = keras.saving.serialize_keras_object(self.routing)
-        return {**super().get_config(), "types": self.types, "routing": routing}
+    def votes_of(self, children):
+        """See `Routes`."""
+        votes = self.votes(self._positions_last(children)[0])
+        # [I, O, D, B, ...] -> [B, ..., I, O, D]
+        return ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
 
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        config["routing"] = keras.saving.deserialize_keras_object(config["routing"])
-        return cls(**config)
+    def get_config(self):
+        return {**super().get_config(), "types": self.types}
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

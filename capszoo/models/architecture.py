@@ -12,6 +12,7 @@ import abc
 import typing
 
 from capszoo.config import ConfigError, sections
+from capszoo.models.network import ImageModel
 from capszoo.progress import QUIET
 
 
@@ -33,7 +34,7 @@ class Architecture(abc.ABC):
 
     @abc.abstractmethod
     def build(self, image_shape, num_classes, labels_per_image=1):
-        """The untrained inference model, a functional `keras.Model`: `images` -> dict of outputs.
+        """The untrained inference model, as `network` makes it: `images` -> dict of outputs.
 
         Errors: `ValueError` for images that are too small.
         """
@@ -44,6 +45,12 @@ class Architecture(abc.ABC):
 
         Errors: `ValueError` for more labels per image than the loss takes.
         """
+
+    def network(self, images, outputs) -> ImageModel:
+        """The functional model from `images`, a symbolic input, to the dict `outputs`; it knows this architecture."""
+        model = ImageModel(images, outputs, name=self.section_name)
+        model.architecture = self
+        return model
 
     def has(self, role) -> bool:
         """Whether this architecture, with these hyperparameters, plays a role."""
@@ -60,6 +67,67 @@ class Reconstructs(Architecture):
     """Its output `reconstruction` is an image, in [0, 1], that is made from what capsules say."""
 
     promise = "reconstructs"
+
+
+class DecodesPoses(Reconstructs):
+    """Its reconstruction is decoded from the poses of all its capsules, or of those that are selected."""
+
+    promise = "decodes the poses of capsules"
+
+    @abc.abstractmethod
+    def decode(self, model, poses, selection):
+        """Images `[B, N, H, W, C]` in [0, 1], as tensors.
+
+        where:
+          model: an inference model of this architecture.
+          poses: `[B, O, D]`, as its output `poses`.
+          selection: `[B, N, O]`, what each pose of each of N decodings is multiplied with, in [0, 1].
+        """
+
+
+class RoutesIteratively(Architecture):
+    """Its routing runs `num_iterations` times, which does not change its weights.
+
+    where:
+      num_iterations: at least 1.
+    """
+
+    promise = "routes in iterations"
+    num_iterations: int
+
+
+class MasksByRank(Architecture):
+    """Its capsules, which are no classes, are masked by the rank of their routing support, the output `scores`."""
+
+    promise = "masks its capsules by their ranks"
+
+    @abc.abstractmethod
+    def ranks(self, model, support):
+        """Ranks `[B, O]` of capsules with the routing support `[B, O]`, 0 for the one that is masked least."""
+
+
+class ParsesParts(Architecture):
+    """Its output `coefficients [B, parts, objects]` says which object each part of a grid over the image belongs to."""
+
+    promise = "parses images into parts"
+
+    @abc.abstractmethod
+    def part_grid(self, model):
+        """`(rows, columns)` of the parts."""
+
+
+class ComposesTemplates(Architecture):
+    """It generates images from objects that are made of parts, each of which draws a template."""
+
+    promise = "composes images of templates"
+
+    @abc.abstractmethod
+    def selection(self, model):
+        """The layer p(parts | objects), a `capszoo.layers.PartsFromObjects`."""
+
+    @abc.abstractmethod
+    def renderer(self, model):
+        """The layer p(image | parts), a `capszoo.layers.TemplateRenderer`."""
 
 
 class BoundsLikelihood(Architecture):
@@ -123,3 +191,17 @@ def require(architecture, role, what: str):
             f"{what} needs an architecture that {role.promise}, such as {', '.join(known)}. "
             f"Received: {architecture}"
         )
+
+
+def architecture_of(model, role, what: str) -> Architecture:
+    """The architecture that has built `model`, and plays `role`.
+
+    where:
+      what: what needs the role, as the subject of a sentence.
+
+    Errors: `ConfigError` for a model that no architecture has built, and see `require`.
+    """
+    if not isinstance(model, ImageModel) or model.architecture is None:
+        raise ConfigError(f"{what} needs a model that an architecture has built. Received: {model.name!r}")
+    require(model.architecture, role, what)
+    return model.architecture

@@ -68,7 +68,7 @@ class ConvNet(Classifies):
             "scores": keras.layers.Softmax(dtype="float32", name="scores")(logits),
             "poses": keras.layers.Reshape((num_classes, 1), dtype="float32", name="poses")(logits),
         }
-        return ImageModel(images, outputs, name="cnn")
+        return self.network(images, outputs)
 
     def objective(self, model, labels_per_image=1):
         """Cross-entropy of the softmax. Errors: `ValueError` for several labels per image."""

@@ -9,7 +9,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
 from capszoo.losses import MarginLoss, ReconstructionLoss
-from capszoo.models.architecture import Classifies, Reconstructs
+from capszoo.models.architecture import Classifies, DecodesPoses, Reconstructs, RoutesIteratively
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, set_accuracy
 from capszoo.routing import DynamicRouting, UniformRouting
@@ -17,7 +17,7 @@ from capszoo.routing import DynamicRouting, UniformRouting
 
 @section("model", "dynamic")
 @dataclasses.dataclass(frozen=True)
-class DynamicCapsNet(Classifies, Reconstructs):
+class DynamicCapsNet(Classifies, DecodesPoses, RoutesIteratively):
     """Two convolutions, primary capsules, routed class capsules, and a decoder as regulariser.
 
         images [B, H, W, C]
@@ -60,8 +60,10 @@ class DynamicCapsNet(Classifies, Reconstructs):
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
 
     def has(self, role) -> bool:
-        """See `Architecture.has`; without a decoder nothing is reconstructed."""
-        return super().has(role) and (self.decoder or role is not Reconstructs)
+        """See `Architecture.has`; without a decoder nothing is reconstructed, and sums are not iterated."""
+        lacks = issubclass(role, Reconstructs) and not self.decoder
+        lacks |= issubclass(role, RoutesIteratively) and self.routing in ("sum", "mean")
+        return super().has(role) and not lacks
 
     def __post_init__(self):
         for name in ("channels", "primary_types", "primary_dim", "class_dim", "num_iterations"):
@@ -99,7 +101,7 @@ class DynamicCapsNet(Classifies, Reconstructs):
                 outputs["reconstruction"] = keras.layers.Reshape(
                     image_shape, name="reconstruction", dtype="float32"
                 )(outputs["reconstruction"])
-        return ImageModel(images, outputs, name=self.section_name)
+        return self.network(images, outputs)
 
     def _class_capsules(self, primary, num_classes):
         """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""
@@ -111,6 +113,10 @@ class DynamicCapsNet(Classifies, Reconstructs):
         leaky = self.routing == "leaky"
         return DynamicRouting(self.num_iterations, leaky=leaky, use_bias=self.class_bias, name="routing")
 
+    def decode(self, model, poses, selection):
+        """See `DecodesPoses`."""
+        return model.get_layer("decoder")(model.get_layer("mask")(poses, selection))
+
     def objective(self, model, labels_per_image=1):
         """Margin loss on the scores; with a decoder also the reconstruction of the labelled capsules."""
         num_classes = model.output["scores"].shape[-1]
@@ -119,8 +125,7 @@ class DynamicCapsNet(Classifies, Reconstructs):
         losses = {"scores": MarginLoss(self.loss_scaling)}
         if self.decoder:
             inputs["labels"] = keras.Input((labels_per_image, num_classes), name="labels")
-            masked = model.get_layer("mask")(model.output["poses"], inputs["labels"])
-            outputs["reconstruction"] = model.get_layer("decoder")(masked)
+            outputs["reconstruction"] = self.decode(model, model.output["poses"], inputs["labels"])
             losses["reconstruction"] = ReconstructionLoss()
 
         def arrange(batch):

@@ -11,9 +11,8 @@ from capszoo.layers.inner_consensus import (
     NormalisedClassCapsules,
     NormalisedConvCapsules,
 )
-from capszoo.models.architecture import Classifies
+from capszoo.models.architecture import Classifies, RoutesIteratively
 from capszoo.models.classification import classification
-from capszoo.models.network import ImageModel
 from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
@@ -23,7 +22,7 @@ Hidden = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _ConsensusNet(Classifies):
+class _ConsensusNet(Classifies, RoutesIteratively):
     """The network of Table 1; a subclass says what routes.
 
         images [B, H, W, C]
@@ -79,7 +78,7 @@ class _ConsensusNet(Classifies):
         poses, scores = NormalisedClassCapsules(num_classes, self._routing(2), name="class_capsules")(
             capsules
         )
-        return ImageModel(images, {"scores": scores, "poses": poses}, name=self.section_name)
+        return self.network(images, {"scores": scores, "poses": poses})
 
     def _routing(self, number):
         """The routing into conv_capsules1 (0), conv_capsules2 (1) or class_capsules (2)."""

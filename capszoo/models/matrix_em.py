@@ -8,9 +8,8 @@ import keras
 from capszoo.config import section
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
-from capszoo.models.architecture import Classifies
+from capszoo.models.architecture import Classifies, RoutesIteratively
 from capszoo.models.classification import classification
-from capszoo.models.network import ImageModel
 from capszoo.routing.em import EMRouting
 
 # (kernel_size, strides) from the image upwards: conv1, primary_capsules, conv_capsules1, conv_capsules2.
@@ -21,7 +20,7 @@ PIXELS_PER_UNIT = 100
 
 @section("model", "matrix_em")
 @dataclasses.dataclass(frozen=True)
-class MatrixCapsNet(Classifies):
+class MatrixCapsNet(Classifies, RoutesIteratively):
     """A convolution, primary capsules, two convolutional capsule layers and class capsules; EM routing between them.
 
         images [B, H, W, C]
@@ -110,7 +109,7 @@ class MatrixCapsNet(Classifies):
             pose=self.pose,
             name="class_capsules",
         )(capsules)
-        return ImageModel(images, {"scores": scores, "poses": poses}, name="matrix_em")
+        return self.network(images, {"scores": scores, "poses": poses})
 
     def _routing(self, beta_u, beta_a):
         return EMRouting(

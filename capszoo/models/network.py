@@ -18,7 +18,13 @@ class ImageModel(keras.Model):
     Kernels are used in `fit`, `evaluate`, `predict` and their `_on_batch` kin, unless they are compiled with XLA, see
     `capszoo.routing.cpu`. A graph that somebody else makes of the model, for an export for instance, never calls back
     into this process.
+
+    where:
+      architecture: the `capszoo.models.architecture.Architecture` that has built it, with the roles that it plays;
+        None where none has.
     """
+
+    architecture = None
 
     def call(self, inputs, training=None, mask=None, **options):
         # Keras looks for `training` in this signature.

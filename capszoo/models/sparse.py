@@ -4,11 +4,12 @@ import dataclasses
 import typing
 
 import keras
+from keras import ops
 
 from capszoo.config import section
 from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
 from capszoo.losses import ReconstructionLoss
-from capszoo.models.architecture import Reconstructs
+from capszoo.models.architecture import DecodesPoses, MasksByRank, RoutesIteratively
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import DynamicRouting
@@ -16,7 +17,7 @@ from capszoo.routing import DynamicRouting
 
 @section("model", "sparse")
 @dataclasses.dataclass(frozen=True)
-class SparseCapsNet(Reconstructs):
+class SparseCapsNet(DecodesPoses, MasksByRank, RoutesIteratively):
     """The network of Sabour et al. 2017 without labels: latent capsules that learn to reconstruct the image.
 
         images [B, H, W, C]
@@ -118,7 +119,15 @@ class SparseCapsNet(Reconstructs):
             "presence": presence,
             "reconstruction": reconstruction,
         }
-        return ImageModel(images, outputs, name=self.section_name)
+        return self.network(images, outputs)
+
+    def decode(self, model, poses, selection):
+        """See `DecodesPoses`."""
+        return model.get_layer("decoder")(model.get_layer("mask")(poses, selection))
+
+    def ranks(self, model, support):
+        """See `MasksByRank`; of boosted support, where the mask boosts."""
+        return model.get_layer("sparse_mask").ranks(ops.convert_to_tensor(support))
 
     def objective(self, model, labels_per_image=1):
         """Squared error of the reconstruction, summed over pixels. Labels are not looked at."""

@@ -48,7 +48,7 @@ class EMRouting(_PositionsLast):
         x_j = lambda_t * (-n_j * (sum_d log(var_j) + beta_u_j * D * (1 + log(2 pi))) - 5000 * beta_a_j), with a
         quarter of lambda_t where there is no neighbourhood;
         in a neighbourhood R_ij = 1 / O at first, and then exp(z_ij - m_j) / (sum_k exp(z_ik - m_j) + 1e-7) over the
-        positions k of type j, m_j the largest z of the type in the whole image: types do not compete. A child's
+        positions k of type j, m_j the largest z of the two types in the whole image: types do not compete. A child's
         coefficients sum to one for every type, so to O together; but to far less where its parents of a type all
         lie 16 nats or more, -log(1e-7), below the best pair of that type (1 to 6 % of the children and types of
         `matrix_em_mnist` lose more than half, some all).

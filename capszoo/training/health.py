@@ -34,7 +34,8 @@ def check_health(recipe, model, images, fresh=True):
         if activations:
             report[name] = float(activations[0].mean())
         else:
-            capsules = value.ndim == 5 or name == "class_capsules"
+            # Vector capsules are [B, O, D], or [B, H, W, types, D] on a grid; a capsule is as active as it is long.
+            capsules = value.ndim in (3, 5)
             report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
         if fresh and not HEALTHY[0] <= report[name] <= HEALTHY[1]:
             warnings.warn(

@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 
+from capszoo.layers.routes import routed_layers
 from capszoo.visualize.common import checked, in_batches, new_figure
 
 
 def activation_maps(model, images):
-    """Activations of all capsules on a grid that a routing hears, by their layer: `[B, H', W', types]` each.
+    """Activations of all capsules on a grid that are routed, by their layer: `[B, H', W', types]` each.
 
     where:
       images: `[B, H, W, C]`.
@@ -53,11 +54,11 @@ def _grids(model):
 
     They are poses and activations `[B, H, W, types]`, or vectors `[B, H, W, types, D]`.
     """
-    heard = [keras.tree.flatten(layer.input)[0] for layer in model.layers if hasattr(layer, "routing")]
+    routed = [keras.tree.flatten(layer.input)[0] for layer in routed_layers(model)]
     grids = {}
     for layer in model.layers:
         poses = keras.tree.flatten(layer.output)[0]
-        if len(poses.shape) in (5, 6) and any(poses is children for children in heard):
+        if len(poses.shape) in (5, 6) and any(poses is children for children in routed):
             grids[layer.name] = layer.output
     return grids
 

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from capszoo.layers.routes import Routes, routed_layers
+
 BATCH = 32  # images at a time: votes are large
 
 
@@ -17,11 +19,17 @@ def checked(model, images):
     return images
 
 
-def named_layer(model, name, wanted):
-    """The layer of that name. Errors: `ValueError` saying that a model like `wanted` is needed."""
-    if name not in {layer.name for layer in model.layers}:
-        raise ValueError(f"expected {wanted} (a layer named {name!r}). Received: {model.name!r} without one")
-    return model.get_layer(name)
+def routed_layer(model, name=None):
+    """The layer of that name, by default the last one that routes. Errors: `ValueError` unless there is one."""
+    if name is None:
+        layers = routed_layers(model)
+        if not layers:
+            raise ValueError(f"a model with capsules that are routed is needed. Received: {model.name!r}")
+        return layers[-1]
+    layer = model.get_layer(name)
+    if not isinstance(layer, Routes):
+        raise ValueError(f"a layer that routes is needed. Received: {name!r}, a {type(layer).__name__}")
+    return layer
 
 
 def in_batches(model, outputs, images, size=BATCH):

@@ -3,24 +3,25 @@
 import numpy as np
 from keras import ops
 
-from capszoo.visualize.common import BATCH, checked, montage, named_layer, new_figure, show_image
+from capszoo.models.architecture import DecodesPoses, Reconstructs, architecture_of
+from capszoo.visualize.common import BATCH, checked, montage, new_figure, show_image
 
 TWEAKS = tuple(np.linspace(-0.25, 0.25, 11).tolist())  # added to a dimension; figure 4 of Sabour et al. 2017
 
 
 def reconstructions(model, images):
-    """What the decoder makes of the most active capsule of each image: `[B, H, W, C]` in [0, 1].
+    """What the model makes of each image: `[B, H, W, C]` in [0, 1]; with class capsules, of the most active one.
 
     `[B, N, H, W, C]`, most active first, where the model reads N labels from an image.
 
     where:
       images: `[B, H, W, C]`.
 
-    Errors: `ValueError` for a model without decoder and for images of another shape than the model's.
+    Errors: `ValueError` for a model that does not reconstruct and for images of another shape than the model's.
     Source: Sabour et al. 2017, section 4.1 and figure 3.
     """
     images = checked(model, images)
-    named_layer(model, "decoder", "a model with a decoder")
+    architecture_of(model, Reconstructs, "a reconstruction")
     return model.predict(images, batch_size=BATCH, verbose=0)["reconstruction"]
 
 
@@ -36,12 +37,12 @@ def perturbations(model, images, capsule=None, dimensions=None, values=TWEAKS):
       values: the V values that are added to the dimension.
       e[k]: the unit vector along dimension k.
 
-    Errors: `ValueError` for a model without decoder, for images of another shape than the model's, and for a
+    Errors: `ValueError` for a model that does not decode poses, for images of another shape than the model's, and for a
     capsule or dimension that does not exist.
     Source: Sabour et al. 2017, section 5.1 and figure 4.
     """
     images = checked(model, images)
-    mask, decoder = (named_layer(model, name, "a model with a decoder") for name in ("mask", "decoder"))
+    architecture = architecture_of(model, DecodesPoses, "a perturbation")
     outputs = model.predict(images, batch_size=BATCH, verbose=0)
     capsules, pose_dim = outputs["poses"].shape[1:]
     dimensions = range(pose_dim) if dimensions is None else dimensions
@@ -58,7 +59,7 @@ def perturbations(model, images, capsule=None, dimensions=None, values=TWEAKS):
         tweaked[:, chosen] += tweaks
         selection = np.zeros((len(tweaks), 1, capsules), "float32")
         selection[:, 0, chosen] = 1
-        decoded.append(ops.convert_to_numpy(decoder(mask(tweaked, selection)))[:, 0])
+        decoded.append(ops.convert_to_numpy(architecture.decode(model, tweaked, selection))[:, 0])
     decoded = np.stack(decoded)
     return decoded.reshape(len(images), len(dimensions), len(values), *decoded.shape[2:])
 

@@ -3,23 +3,23 @@
 import numpy as np
 from keras import ops
 
-from capszoo.visualize.common import checked, checked_names, in_batches, named_layer, new_figure
+from capszoo.visualize.common import checked, checked_names, in_batches, new_figure, routed_layer
 
 
-def coefficients(model, images, num_iterations=None, layer="class_capsules"):
+def coefficients(model, images, num_iterations=None, layer=None):
     """Coefficients of a layer's routing in every iteration: `[T, B, I, O]`; convolutional: `[T, B, H', W', I, O]`.
 
     where:
       images: `[B, H, W, C]`.
       num_iterations: T; None is the model's own count.
-      layer: name of a layer that routes.
+      layer: name of a layer that routes; by default the last one.
       I: children of one parent, the types as the fastest axis. For class capsules they are all of the layer below,
         `[H', W', types]`; in a convolutional layer those in the window of the parent at (H', W').
       O: types of parents; for class capsules, the classes.
 
     About 140 KB for each image of a 28x28 model of dynamic routing with three iterations.
-    Errors: `ValueError` for a model without that layer or whose layer does not route, for images of another shape
-    than the model's, and for `num_iterations` below one.
+    Errors: `ValueError` for a model without a layer, or without one of that name, that routes, for images of another
+    shape than the model's, and for `num_iterations` below one.
     """
     images = checked(model, images)
     layer = routed_layer(model, layer)
@@ -28,14 +28,6 @@ def coefficients(model, images, num_iterations=None, layer="class_capsules"):
         history = layer(children, num_iterations=num_iterations, return_history=True)[-1]
         batches.append(ops.convert_to_numpy(history))
     return np.concatenate(batches, axis=1)
-
-
-def routed_layer(model, name):
-    """The layer of that name. Errors: `ValueError` unless it is there and routes."""
-    layer = named_layer(model, name, "a model with capsules")
-    if not hasattr(layer, "routing"):
-        raise ValueError(f"a layer that routes is needed. Received: {name!r}, a {type(layer).__name__}")
-    return layer
 
 
 def coefficient_entropy(coefficients):

@@ -1,30 +1,30 @@
 """Whether capsules specialise: who wins the routing, how often, and what each one adds to a reconstruction."""
 
+import keras
 import numpy as np
 from keras import ops
 
 from capszoo.layers.sparse import routing_support
+from capszoo.models.architecture import DecodesPoses, MasksByRank, architecture_of, require
 from capszoo.visualize.common import (
     BATCH,
     checked,
-    in_batches,
     montage,
-    named_layer,
     new_figure,
+    routed_layer,
     show_image,
 )
 from capszoo.visualize.routing import coefficients
 
 
-def ranked_support(model, images, layer="latent_capsules"):
+def ranked_support(model, images, layer=None):
     """Mean routing support of the best supported capsule, of the second, and so on: `[O]`, as shares of the first.
 
         s_r = mean_b psi_(r) / mean_b psi_(0)
 
     where:
       images: `[B, H, W, C]`.
-      layer: name of a layer of capsules that hears all of a grid of vector capsules; "class_capsules" in a network
-        with labels.
+      layer: name of a layer of capsules whose children are all the vector capsules of a grid; by default the last one.
       psi_(r): the support with rank r in an image, without boosts; see `capszoo.layers.LatentCapsules`.
 
     Routing that decides nothing gives ones; routing that selects falls off steeply.
@@ -32,9 +32,10 @@ def ranked_support(model, images, layer="latent_capsules"):
     Source: Rawlinson et al. 2018, figure 3.
     """
     images = checked(model, images)
-    grid = tuple(named_layer(model, layer, "a model with capsules").input.shape[1:-1])
-    if len(grid) != 3:
-        raise ValueError(f"children must be [B, H, W, types, D]. Received: [B, ..., D] with {grid} between")
+    children = keras.tree.flatten(routed_layer(model, layer).input)
+    grid = tuple(children[0].shape[1:-1])
+    if len(children) != 1 or len(grid) != 3:
+        raise ValueError(f"children must be [B, H, W, types, D]. Received: {children}")
     support = np.concatenate(
         [
             routing_support(coefficients(model, images[start : start + BATCH], layer=layer)[-1], grid)
@@ -52,14 +53,13 @@ def rank_frequencies(model, images):
       images: `[B, H, W, C]`.
 
     Ranks are those of the mask: by boosted support, 0 the largest; in a dense network by support alone.
-    Errors: `ValueError` for a model without latent capsules and for images of another shape than the model's.
+    Errors: `ValueError` for a model that masks no capsules and for images of another shape than the model's.
     Source: Rawlinson et al. 2018, figure 4.
     """
     images = checked(model, images)
-    mask = named_layer(model, "sparse_mask", "a model with latent capsules")
-    ranks = np.concatenate(
-        [ops.convert_to_numpy(mask.ranks(support)) for support in in_batches(model, mask.input, images)]
-    )
+    architecture = architecture_of(model, MasksByRank, "a frequency of ranks")
+    support = model.predict(images, batch_size=BATCH, verbose=0)["scores"]
+    ranks = ops.convert_to_numpy(architecture.ranks(model, support))
     return (ranks[:, :, None] == np.arange(ranks.shape[1])).mean(axis=0)
 
 
@@ -70,12 +70,12 @@ def capsule_reconstructions(model, images):
       images: `[B, H, W, C]`.
 
     Capsules speak as loudly as the mask lets them.
-    Errors: `ValueError` for a model without latent capsules and for images of another shape than the model's.
+    Errors: `ValueError` for a model that masks no capsules and for images of another shape than the model's.
     Source: Rawlinson et al. 2018, figure 2.
     """
     images = checked(model, images)
-    named_layer(model, "sparse_mask", "a model with latent capsules")
-    mask, decoder = model.get_layer("mask"), model.get_layer("decoder")
+    architecture = architecture_of(model, MasksByRank, "a reconstruction of each capsule")
+    require(architecture, DecodesPoses, "a reconstruction of each capsule")
     outputs = model.predict(images, batch_size=BATCH, verbose=0)
     capsules = outputs["presence"].shape[1]
     alone = np.eye(capsules, dtype="float32")
@@ -83,8 +83,8 @@ def capsule_reconstructions(model, images):
     for poses, presence in zip(outputs["poses"], outputs["presence"], strict=True):
         # [2 L, L]: who speaks in each reconstruction
         selection = np.concatenate([alone, 1 - alone]) * presence
-        masked = mask(poses[None], selection[None])
-        decoded.append(np.split(ops.convert_to_numpy(decoder(masked))[0], 2))
+        images_of = architecture.decode(model, poses[None], selection[None])
+        decoded.append(np.split(ops.convert_to_numpy(images_of)[0], 2))
     return tuple(np.stack(part) for part in zip(*decoded, strict=True))
 
 

@@ -10,14 +10,13 @@ from keras import ops
 
 from capszoo.layers.generative import compose, identity
 from capszoo.layers.templates import composite
-from capszoo.visualize.common import BATCH, checked, montage, named_layer, new_figure, show_image
-
-WANTED = "a probabilistic capsule network"
+from capszoo.models.architecture import ComposesTemplates, architecture_of
+from capszoo.visualize.common import BATCH, checked, montage, new_figure, show_image
 
 
 def templates(model):
     """Colour times opacity of each part: `[N, S, S, C]` in [0, 1] (figure 6). Errors: `ValueError` for other models."""
-    renderer = named_layer(model, "renderer", WANTED)
+    renderer = _composing(model).renderer(model)
     layers = [ops.sigmoid(weight) for weight in (renderer.templates, renderer.alphas)]
     return ops.convert_to_numpy(layers[0] * layers[1])
 
@@ -31,7 +30,7 @@ def arrangements(model, images):
     Errors: `ValueError` for other models, and for images of another shape than the model's.
     """
     images = checked(model, images)
-    named_layer(model, "renderer", WANTED)
+    _composing(model)
     outputs = model.predict(images, batch_size=BATCH, verbose=0)
     return _coloured(model, outputs["part_poses"], outputs["part_presence"])
 
@@ -43,7 +42,7 @@ def objects(model):
     when all are there, in proportion to rho_ij.
     Errors: `ValueError` for other models.
     """
-    selection = named_layer(model, "selection", WANTED)
+    selection = _composing(model).selection(model)
     poses = np.swapaxes(_offsets(selection), 0, 1)
     gamma = ops.convert_to_numpy(ops.sigmoid(selection.part_presence))[:, 1:]
     affinity = ops.convert_to_numpy(ops.sigmoid(selection.affinities))
@@ -60,7 +59,7 @@ def samples(model, count, seed=0, spread=0.3):
     One object is present in each, and parts are where it expects them, with the deviations it allows.
     Errors: `ValueError` for other models.
     """
-    selection = named_layer(model, "selection", WANTED)
+    selection = _composing(model).selection(model)
     rng = np.random.default_rng(seed)
     chosen = rng.integers(selection.num_objects, size=count)
     moves = spread * rng.normal(size=(count, 1, 2, 3)).astype("float32") + ops.convert_to_numpy(identity())
@@ -69,7 +68,7 @@ def samples(model, count, seed=0, spread=0.3):
     poses = means + widths[chosen] * rng.normal(size=means.shape)
     gamma = ops.convert_to_numpy(ops.sigmoid(selection.part_presence))[:, 1:].T[chosen]
     present = rng.random(gamma.shape) < gamma
-    picture = model.get_layer("renderer")(poses.astype("float32"), present.astype("float32"))
+    picture = _composing(model).renderer(model)(poses.astype("float32"), present.astype("float32"))
     return ops.convert_to_numpy(picture)
 
 
@@ -109,6 +108,10 @@ def draw_free_form(images, amortised, free):
     return _rows({"image": images, "network": amortised, "free form": free})
 
 
+def _composing(model):
+    return architecture_of(model, ComposesTemplates, "a drawing of templates")
+
+
 def _rows(named):
     grid = np.stack([np.asarray(pictures) for pictures in named.values()])
     rows, columns, height = grid.shape[:3]
@@ -128,10 +131,10 @@ def _coloured(model, poses, presence):
     """Pictures of parts in hues, `[B, H, W, 3]`; the brightness of ink is kept."""
     poses, presence = np.asarray(poses, "float32"), np.asarray(presence, "float32")
     hues = np.array([colorsys.hsv_to_rgb(part / poses.shape[1], 0.8, 1.0) for part in range(poses.shape[1])])
-    pictures = []
+    renderer, pictures = _composing(model).renderer(model), []
     for start in range(0, len(poses), BATCH):
         rows = slice(start, start + BATCH)
-        colours, alphas = model.get_layer("renderer").drawn(poses[rows])
+        colours, alphas = renderer.drawn(poses[rows])
         brightness = ops.mean(colours, axis=-1, keepdims=True)
         alphas = alphas * presence[rows, :, None, None, None]
         pictures.append(composite(brightness * hues.astype("float32")[None, :, None, None], alphas))

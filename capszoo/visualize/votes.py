@@ -3,20 +3,19 @@
 import numpy as np
 from keras import ops
 
-from capszoo.visualize.common import checked, checked_names, in_batches, new_figure
-from capszoo.visualize.routing import routed_layer
+from capszoo.visualize.common import checked, checked_names, in_batches, new_figure, routed_layer
 
 _BATCH = 4  # images at a time: there is a distance for every vote and iteration
 
 
-def vote_distances(model, images, layer="class_capsules", num_iterations=None):
+def vote_distances(model, images, layer=None, num_iterations=None):
     """How far each vote lies from its parent in every iteration, and the coefficients to weight it with.
 
         distance_tij = |V_ij - mu_tj|
 
     where:
       images: `[B, H, W, C]`.
-      layer: name of a layer that routes; num_iterations: T, None is the model's own count.
+      layer: name of a layer that routes, by default the last one; num_iterations: T, None is the model's own count.
       V_ij: vote of child i for parent j.
       mu_tj: the parent's pose after iteration t. Where routing squashes poses (children without activations), the
         mean of the votes, weighted by the coefficients.
@@ -31,7 +30,7 @@ def vote_distances(model, images, layer="class_capsules", num_iterations=None):
     layer = routed_layer(model, layer)
     distances, weights = [], []
     for children in in_batches(model, layer.input, images, _BATCH):
-        votes = _votes(layer, children)
+        votes = ops.convert_to_numpy(ops.cast(layer.votes_of(children), "float32"))
         shares = _history(layer, children, num_iterations)
         weights.append(shares)
         means = [_means(layer, children, votes, shares[t], t + 1) for t in range(len(shares))]
@@ -99,17 +98,6 @@ def draw_vote_distances(distances, coefficients, class_names=None, limit=None, b
 def _history(layer, children, num_iterations):
     history = layer(children, num_iterations=num_iterations, return_history=True)[-1]
     return ops.convert_to_numpy(history)
-
-
-def _votes(layer, children):
-    """Votes `[B, ..., I, O, D]` of children, float32."""
-    if not isinstance(children, list | tuple):
-        return ops.convert_to_numpy(ops.cast(layer.votes(children), "float32"))
-    poses, activations = children
-    # [B, H, W, types, ...] -> [B, H, W, types * D] -> [types * D, B, H, W], as these layers make votes
-    poses = np.moveaxis(_columns(poses, activations.ndim).reshape(*activations.shape[:3], -1), -1, 0)
-    votes = ops.convert_to_numpy(ops.cast(layer.votes(poses), "float32"))
-    return np.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
 
 
 def _means(layer, children, votes, coefficients, num_iterations):

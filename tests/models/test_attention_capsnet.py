@@ -183,13 +183,13 @@ def test_a_run_of_it_lowers_the_validation_error(data):
 
 def test_drawings_show_parents_and_samples(subject, images):
     drawn = dict(visualize.overview(subject.model, images[:3]))
-    assert set(drawn) == {"parse", "samples"}
+    assert set(drawn) == {"parse", "samples", "reconstructions"}
     assert len(drawn["parse"].axes) == 9
     assert visualize.draw_samples(subject.model, 2, 3).axes[0].images[0].get_array().shape == (56, 84)
 
 
 def test_a_model_without_parts_is_not_drawn(tiny_model):
-    with pytest.raises(ValueError, match="generative model of parts"):
+    with pytest.raises(ValueError, match="needs an architecture that bounds the likelihood of images"):
         visualize.draw_samples(tiny_model)
 
 

@@ -7,7 +7,7 @@ from support import fill
 
 from capszoo import visualize
 from capszoo.data.split import ArraySplit
-from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
+from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet, VariationalAutoencoder
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 CHILDREN = 2 * 2 * 2  # positions of a 20x20 image, types
@@ -64,7 +64,7 @@ def test_a_perturbation_decodes_the_chosen_capsule_with_one_dimension_moved(mode
 
 @pytest.mark.parametrize("function", [visualize.reconstructions, visualize.perturbations])
 def test_a_model_without_decoder_cannot_reconstruct(function, bare, images):
-    with pytest.raises(ValueError, match=r"a model with a decoder.*Received: 'dynamic'"):
+    with pytest.raises(ValueError, match=r"needs an architecture that (reconstructs|decodes).*decoder=False"):
         function(bare, images)
 
 
@@ -114,7 +114,7 @@ def test_images_beyond_one_batch_keep_their_coefficients(bare):
 
 def test_a_model_without_class_capsules_has_no_coefficients():
     other = keras.Sequential([keras.Input((20, 20, 1)), keras.layers.Flatten()])
-    with pytest.raises(ValueError, match="a layer named 'class_capsules'"):
+    with pytest.raises(ValueError, match="a model with capsules that are routed is needed"):
         visualize.coefficients(other, np.zeros((1, 20, 20, 1)))
 
 
@@ -445,3 +445,19 @@ def test_an_overview_draws_whatever_a_model_has(model, images, matrix_model, pai
         3,
     )  # types of children, of parents
     assert drawn["votes_class_capsules"].axes[1].get_title() == "b"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "drawings"),
+    [(ConvNet(channels=(2, 2), hidden=3), []), (VariationalAutoencoder(2, 3), ["reconstructions"])],
+)
+def test_an_overview_of_a_network_without_routed_capsules_draws_what_its_roles_allow(
+    architecture, drawings, images
+):
+    drawn = visualize.overview(architecture.build((20, 20, 1), 2), images)
+    assert [name for name, _ in drawn] == drawings
+
+
+def test_an_overview_needs_a_model_that_knows_its_architecture(model, images):
+    with pytest.raises(ValueError, match="needs a model that an architecture has built"):
+        list(visualize.overview(keras.Model(model.input, model.output), images))

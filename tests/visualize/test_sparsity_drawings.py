@@ -50,7 +50,7 @@ def test_class_capsules_have_a_support_too(images):
     history = visualize.coefficients(model, images)[-1]  # [B, 2 * 2 * 2, 3]
     support = history.reshape(6, 4, 2, 3).max(axis=2).mean(axis=1)
     ranked = np.sort(support, axis=-1)[:, ::-1].mean(axis=0)
-    given = visualize.ranked_support(model, images, "class_capsules")
+    given = visualize.ranked_support(model, images)
     np.testing.assert_allclose(given, ranked / ranked[0], rtol=1e-5)
 
 
@@ -116,5 +116,5 @@ def test_the_overview_draws_latent_capsules(model, images):
 def test_a_network_with_labels_has_no_mask(images):
     model = built(DynamicCapsNet(class_dim=6, **SMALL), 3)
     for function in (visualize.rank_frequencies, visualize.capsule_reconstructions):
-        with pytest.raises(ValueError, match="a model with latent capsules"):
+        with pytest.raises(ValueError, match="needs an architecture that masks its capsules by their ranks"):
             function(model, images)

@@ -69,10 +69,10 @@ def test_figures_are_drawn(model):
 
 @pytest.mark.parametrize("draw", [templates.templates, templates.objects])
 def test_other_models_are_refused(draw):
-    with pytest.raises(ValueError, match="expected a probabilistic capsule network"):
+    with pytest.raises(ValueError, match="needs an architecture that composes images of templates"):
         draw(ConvNet(channels=(2, 2), hidden=3).build((12, 12, 1), 2))
 
 
 def test_the_overview_draws_templates_and_what_objects_make_of_them(model):
     drawn = dict(overview(model, IMAGES))
-    assert list(drawn) == ["arrangements", "templates", "objects", "samples"]
+    assert list(drawn) == ["arrangements", "templates", "objects", "samples", "reconstructions"]

@@ -11,7 +11,12 @@ from capszoo.config import section
 from capszoo.layers import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.distributions import distributions
 from capszoo.losses import SummedOutput
-from capszoo.models.architecture import BoundsLikelihood, Reconstructs
+from capszoo.models.architecture import (
+    BoundsLikelihood,
+    ParsesParts,
+    Reconstructs,
+    RoutesIteratively,
+)
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import AttentionRouting
@@ -19,7 +24,7 @@ from capszoo.routing import AttentionRouting
 
 @section("model", "attention")
 @dataclasses.dataclass(frozen=True)
-class AttentionCapsNet(Reconstructs, BoundsLikelihood):
+class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIteratively):
     """A generative model of images as patches that each have one parent among a few objects, and a net that inverts it.
 
         images [B, H, W, C]
@@ -104,7 +109,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood):
             "coefficients": parse,
             "reconstruction": ops.clip(patches.assemble(blend), 0.0, 1.0),
         }
-        return ImageModel(images, outputs, name=self.section_name)
+        return self.network(images, outputs)
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image, in nats. Labels are not looked at."""
@@ -129,6 +134,10 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood):
     def sample(self, model, count, seed=0):
         """See `BoundsLikelihood`."""
         return sample_images(model, count, seed)[0]
+
+    def part_grid(self, model):
+        """See `ParsesParts`."""
+        return model.get_layer("parts").grid[:2]
 
     def bound(self, model):
         """The tensor `[B, 2]` of `model`'s graph: the terms of the evidence lower bound, of one sample."""

@@ -10,7 +10,6 @@ from capszoo.config import section
 from capszoo.layers import Decoder, GaussianCode
 from capszoo.models.architecture import Reconstructs
 from capszoo.models.bound import bound_objective
-from capszoo.models.network import ImageModel
 
 
 @section("model", "vae")
@@ -70,7 +69,7 @@ class VariationalAutoencoder(Reconstructs):
                 decoded
             ),
         }
-        return ImageModel(images, outputs, name=self.section_name)
+        return self.network(images, outputs)
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image. Labels are not looked at."""

@@ -17,9 +17,8 @@ from capszoo.layers import (
     TemplateRenderer,
 )
 from capszoo.layers.generative import ScatteredCapsules
-from capszoo.models.architecture import OptimisesLatents, Reconstructs
+from capszoo.models.architecture import ComposesTemplates, OptimisesLatents, Reconstructs
 from capszoo.models.bound import bound_objective
-from capszoo.models.network import ImageModel
 from capszoo.models.probabilistic.clusters import objects_from_clusters
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.models.probabilistic.sleep_phase import sleep_objective
@@ -33,7 +32,7 @@ FIRST_LOG_DEVIATION = -4.0
 
 @section("model", "probabilistic")
 @dataclasses.dataclass(frozen=True)
-class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
+class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
     """A generative model of images as objects made of parts made of templates, and a network that infers them.
 
         images [B, H, W, C]
@@ -150,7 +149,7 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
             "coefficients": coefficients,
             "reconstruction": renderer(parts[0], parts[1]),
         }
-        return ImageModel(images, outputs, name=self.section_name)
+        return self.network(images, outputs)
 
     def _features(self, images):
         features = images
@@ -219,6 +218,14 @@ class ProbabilisticCapsNet(Reconstructs, OptimisesLatents):
             dtype="float32",
             name=name,
         )(hidden)
+
+    def selection(self, model):
+        """See `ComposesTemplates`."""
+        return model.get_layer("selection")
+
+    def renderer(self, model):
+        """See `ComposesTemplates`."""
+        return model.get_layer("renderer")
 
     def objective(self, model, labels_per_image=1):
         """Minus the evidence lower bound, of one sample of each image; or `sleep_objective`. No label is looked at.

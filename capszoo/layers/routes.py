@@ -1,0 +1,34 @@
+"""What is common to the layers whose votes a routing reconciles."""
+
+import abc
+
+import keras
+
+
+class Routes(abc.ABC):
+    """A layer of capsules with a routing: the contract that drawings and benchmarks know such layers by.
+
+    where:
+      routing: a `capszoo.routing.Routing`, an argument of the layer.
+
+    The layer takes `num_iterations`, an int or a tensor, in place of the routing's own count, and with
+    `return_history=True` it also returns coefficients `[T, B, ..., I, O]`, after its parents.
+    """
+
+    @abc.abstractmethod
+    def votes_of(self, children):
+        """Votes `[B, ..., I, O, D]` of children as the layer takes them; a matrix is listed column by column."""
+
+    def get_config(self):
+        return {**super().get_config(), "routing": keras.saving.serialize_keras_object(self.routing)}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        config["routing"] = keras.saving.deserialize_keras_object(config["routing"])
+        return cls(**config)
+
+
+def routed_layers(model):
+    """The layers of `model` that route, in the order of the data."""
+    return [layer for layer in model.layers if isinstance(layer, Routes)]
