@@ -57,11 +57,13 @@ def load(name: str, *, num_classes: int | None = None, weights: str | Path | Non
     >>> load("dynamic_mnist").preset.card.trained_on
     'mnist'
     """
+    from capszoo.training.weight_files import WeightsError
+
     preset = get_preset(name)
     while True:
         try:
             return _load(preset, num_classes, weights)
-        except (IntegrityError, WeightsNotFound):
+        except (IntegrityError, WeightsNotFound, WeightsError):
             before, preset = preset, get_preset(name)
             # Unless another preset has been published since its card was read.
             if preset.card == before.card:
@@ -77,13 +79,16 @@ def _load(preset, num_classes, weights):
             f"no weights are published for {name!r}. Train it: capszoo train {name}; or an untrained model: "
             f"capszoo.create({name!r}). With weights: {', '.join(list_models(pretrained=True)) or 'none'}."
         )
-    path = Path(weights) if weights is not None else find_file(preset, WEIGHTS)
     recipe = preset.recipe
     model = recipe.build(num_classes)
     new_head = num_classes is not None and num_classes != recipe.data.num_classes
-    load_weights(model, path, fresh=recipe.model.head if new_head else ())
+    fresh = recipe.model.head if new_head else ()
+    if weights is not None:
+        load_weights(model, Path(weights), fresh)
+    else:
+        _read(preset, WEIGHTS, lambda path: load_weights(model, path, fresh))
     if weights is None and not new_head:
-        check_behaviour(name, model, find_file(preset, CHECK))
+        _read(preset, CHECK, lambda path: check_behaviour(name, model, path))
     if weights is None and preset.card.trained_on != preset.dataset:
         warnings.warn(
             f"{name}: these weights were trained on {preset.card.trained_on}, not on {preset.dataset}; "
@@ -91,6 +96,19 @@ def _load(preset, num_classes, weights):
             stacklevel=3,
         )
     return _equip(model, preset, recipe)
+
+
+def _read(preset, file, read):
+    """Calls `read(path)` of a published file; again if it got its published name between being found and being read."""
+    from capszoo.training.weight_files import WeightsError
+
+    path = find_file(preset, file)
+    try:
+        read(path)
+    except WeightsError:
+        if path.exists():
+            raise
+        read(find_file(preset, file))
 
 
 def check_behaviour(name, model, path):

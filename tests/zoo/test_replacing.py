@@ -13,7 +13,7 @@ from capszoo.training.weight_files import WeightsError, read_arrays, write_array
 from capszoo.zoo import loading, publishing, recipes
 from capszoo.zoo.card import WeightFile, read_card
 from capszoo.zoo.integrity import sha256_of
-from capszoo.zoo.locating import CHECK, WEIGHTS, find_file
+from capszoo.zoo.locating import CHECK, WEIGHTS, find_file, hashed_name
 from capszoo.zoo.publishing import publish
 from capszoo.zoo.replacing import replace, replacing_preset
 
@@ -88,6 +88,22 @@ def test_a_preset_that_is_replaced_while_it_is_loaded_is_loaded_whole(zoo, monke
     monkeypatch.setattr(loading, "find_file", replaced_in_between)
     model = capszoo.load("tiny_mnist")
     assert model.preset.card.title == "new"
+
+
+def test_a_file_that_gets_its_published_name_while_it_is_loaded_is_loaded(zoo, monkeypatch):
+    hashed = {f: zoo / hashed_name(f, sha256_of(zoo / f)) for f in (WEIGHTS, CHECK)}
+    for file, path in hashed.items():
+        (zoo / file).rename(path)
+
+    def renamed_afterwards(preset, file):
+        path = find_file(preset, file)
+        if path == hashed[file]:
+            path.rename(zoo / file)
+        return path
+
+    monkeypatch.setattr(loading, "find_file", renamed_afterwards)
+    assert capszoo.load("tiny_mnist").output["scores"].shape == (None, 10)
+    assert not any(path.exists() for path in hashed.values())
 
 
 def test_two_processes_do_not_publish_the_same_preset_at_once(zoo, published):
