@@ -1,7 +1,7 @@
 """Speed and memory, as ratios to the formulation of open implementations, measured in one run.
 
 Open implementations of capsule networks store votes as [N, I, O, D], form
-variances in two passes and leave gradients to automatic differentiation. That formulation, `tests/oracles/textbook.py`,
+variances in two passes and leave gradients to automatic differentiation. That formulation, `textbook.py`,
 shares our weights, gives our outputs, and has its turns between ours.
 """
 

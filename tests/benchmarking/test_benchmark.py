@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from oracles import textbook
 from support import fill
 
 from capszoo import cli
 from capszoo.benchmarking import (
-    baseline,
     draw_scaling,
     drawing,
     measuring,
@@ -24,6 +22,7 @@ from capszoo.benchmarking import (
     networks,
     report,
     routing_alone,
+    textbook,
 )
 from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
 from capszoo.routing.cpu import host_calls
@@ -172,15 +171,11 @@ def test_a_network_is_compared_in_every_form_that_it_has():
     assert "a model with capsules" in reason
 
 
-def test_without_a_checkout_there_is_no_baseline_and_the_reason_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(baseline, "PATH", tmp_path / "textbook.py")
-    baseline.textbook.cache_clear()
-    try:
-        names, reason = networks.variants(read_recipe("dynamic_mnist_sum"))
-    finally:
-        baseline.textbook.cache_clear()
-    assert networks.OPEN not in names
-    assert "needs a checkout" in reason
+def test_where_there_is_no_baseline_the_reason_is_said_and_a_sum_has_no_single_iteration(monkeypatch):
+    monkeypatch.setattr(networks, "textbook", lambda: None)
+    names, reason = networks.variants(read_recipe("dynamic_mnist_sum"))
+    assert names == [networks.OURS]
+    assert "TensorFlow" in reason
 
 
 def test_a_routing_alone_is_measured_in_every_form(quick, monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.matrix import POSE_SIDE, ConvCapsules, SharedClassCapsules
+from capszoo.layers.routes import Routes, routed_layers
 from capszoo.routing.dynamic import DynamicRouting
 
 VARIANCE_FLOOR = 5e-4
@@ -206,9 +207,11 @@ def textbook_layer(layer):
         DenseCapsules: TextbookDenseCapsules,
     }
     form = forms.get(type(layer))
-    dynamic = type(layer) is DenseCapsules and type(layer.routing) is DynamicRouting
-    matrices = getattr(layer, "pose", None) == "matrix" and getattr(layer.routing, "fusible", False)
-    if form is None or not (dynamic or matrices):
+    if form is TextbookDenseCapsules:
+        known = type(layer.routing) is DynamicRouting
+    else:
+        known = form is not None and layer.pose == "matrix" and layer.routing.fusible
+    if not known:
         raise ValueError(
             "only EM routing of matrices (variant paper, logistic) and dynamic routing have a textbook form. "
             f"Received: {type(layer).__name__} with {type(layer.routing).__name__}"
@@ -221,8 +224,8 @@ def twin(model):
 
     Errors: `ValueError` as `textbook_layer`, and for a model that routes nothing.
     """
-    if not any(hasattr(layer, "routing") for layer in model.layers):
+    if not routed_layers(model):
         raise ValueError(f"a model with capsules that are routed is needed. Received: {model.name!r}")
     return keras.models.clone_model(
-        model, clone_function=lambda layer: textbook_layer(layer) if hasattr(layer, "routing") else layer
+        model, clone_function=lambda layer: textbook_layer(layer) if isinstance(layer, Routes) else layer
     )
