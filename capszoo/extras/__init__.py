@@ -29,7 +29,7 @@ def extra(name: str):
 
 @contextlib.contextmanager
 def backend():
-    """Around the first import of Keras: its backend, where it is missing, is a `MissingExtra` too."""
+    """Around whatever imports Keras: its backend, where it is missing, is a `MissingExtra` too."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -37,8 +37,8 @@ def backend():
         if missing not in BACKENDS:
             raise
         raise MissingExtra(
-            f"Keras' backend is {missing}, which is not installed: pip install 'capszoo[{missing}]', "
-            f"or choose with KERAS_BACKEND one of {', '.join(BACKENDS)} that is."
+            f"{missing} is not installed. It comes with: pip install 'capszoo[{missing}]'; "
+            f"KERAS_BACKEND={' or '.join(BACKENDS)} chooses what networks run on."
         ) from error
 
 

@@ -85,6 +85,19 @@ def test_what_is_imported_is_in_the_core_or_names_its_extra():
     assert not stray
 
 
+def test_what_is_pinned_is_within_the_ranges():
+    pins = dict(line.split("==") for line in (ROOT / "requirements.txt").read_text().split())
+    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    lines = PROJECT["dependencies"] + [
+        line for lines in PROJECT["optional-dependencies"].values() for line in lines
+    ]
+    for requirement in map(Requirement, lines):
+        # Of the two distributions of TensorFlow Probability the pinned one serves both backends.
+        if requirement.name not in ("capszoo", "tensorflow-probability"):
+            version = pins[requirement.name.replace("_", "-")]
+            assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
 def test_a_missing_library_names_its_extra():
     with pytest.raises(MissingExtra) as error, extra("tune"):
         import no_such_library  # noqa: F401
@@ -97,7 +110,7 @@ def test_a_missing_backend_is_named_with_the_extra(monkeypatch):
         import tensorflow
     with (
         pytest.raises(
-            MissingExtra, match=r"pip install 'capszoo\[tensorflow\]', or choose with KERAS_BACKEND"
+            MissingExtra, match=r"pip install 'capszoo\[tensorflow\]'; KERAS_BACKEND=tensorflow or jax"
         ),
         backend(),
     ):
@@ -126,7 +139,7 @@ def test_without_a_backend_the_zoo_is_listed_and_loading_names_the_extra():
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        "error: Keras' backend is tensorflow, which is not installed: pip install 'capszoo[tens"
+        "error: tensorflow is not installed. It comes with: pip install 'capszoo[tensorflow]';"
     )
 
 

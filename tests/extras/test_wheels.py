@@ -41,8 +41,8 @@ def size(folder):
 
 
 def test_the_packages_are_as_small_as_their_wheels_must_be():
-    """Move what is too large with `git mv capszoo/weights/NAME/weights.safetensors weights/capszoo_weights/NAME/`."""
-    assert size(SMALL) < LIMITS["capszoo"]
+    too_large = "move weights with git mv from capszoo/weights/NAME to weights/capszoo_weights/NAME"
+    assert size(SMALL) < LIMITS["capszoo"], too_large
     assert size(LARGE) < LIMITS["capszoo_weights"]
 
 
@@ -55,34 +55,53 @@ def test_weights_lie_in_one_of_the_packages_only():
     assert sorted(small | large) == sorted(capszoo.list_models(pretrained=True))
 
 
+def build(project, folder):
+    """The wheel of a project, as `make wheels` builds it."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(command, cwd=project, check=True, stdout=subprocess.PIPE)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """Both wheels, built as `make wheels` does, by the name of the distribution."""
-    folder = tmp_path_factory.mktemp("wheels")
-    for project in (ROOT, LARGE.parent):
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-        subprocess.run(command, cwd=project, check=True, stdout=subprocess.PIPE)
-    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+def small(tmp_path_factory):
+    """The wheel of the library."""
+    return build(ROOT, tmp_path_factory.mktemp("small"))
 
 
-@pytest.mark.slow
-def test_wheels_are_small_and_hold_what_is_needed(wheels):
-    assert wheels.keys() == LIMITS.keys()
-    for name, path in wheels.items():
-        assert path.stat().st_size < LIMITS[name]
-    names = set(zipfile.ZipFile(wheels["capszoo"]).namelist())
-    assert {"capszoo/py.typed", "capszoo/zoo_configs/dynamic_mnist.yaml"} <= names
-    assert {f"capszoo/weights/{name}/card.json" for name in capszoo.list_models(pretrained=True)} <= names
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """The wheel of the large weights."""
+    return build(LARGE.parent, tmp_path_factory.mktemp("large"))
+
+
+def test_the_wheel_brings_code_recipes_samples_cards_and_small_weights(small):
+    assert small.stat().st_size < LIMITS["capszoo"]
+    names = set(zipfile.ZipFile(small).namelist())
+    assert {"capszoo/py.typed", "capszoo/__main__.py"} <= names
+    assert {f"capszoo/zoo_configs/{path.name}" for path in (ROOT / "zoo_configs").glob("*.yaml")} <= names
+    published = [
+        path for path in (SMALL / "weights").rglob("*.*") if path.suffix in (".json", ".safetensors")
+    ]
+    assert {path.relative_to(ROOT).as_posix() for path in published} <= names
     assert any(name.startswith("capszoo/data/samples/digits/") for name in names)
     assert not any("tests/" in name or "__pycache__" in name for name in names)
 
 
 @pytest.mark.slow
-def test_installed_wheels_find_every_presets_weights(wheels, tmp_path):
-    def found(*names):
-        site = tmp_path / "-".join(names)
+def test_the_second_wheel_brings_the_large_weights_only(large):
+    assert large.stat().st_size < LIMITS["capszoo_weights"]
+    names = {name for name in zipfile.ZipFile(large).namelist() if ".dist-info/" not in name}
+    weights = {path.relative_to(LARGE.parent).as_posix() for path in LARGE.glob("*/weights.safetensors")}
+    assert names == weights | {"capszoo_weights/__init__.py"}
+
+
+@pytest.mark.slow
+def test_installed_wheels_find_every_presets_weights(small, large, tmp_path):
+    def found(*wheels):
+        site = tmp_path / str(len(wheels))
         install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--target", site]
-        subprocess.run([*install, *(wheels[name] for name in names)], check=True)
+        subprocess.run([*install, *wheels], check=True)
         # Not the working directory, which is a checkout.
         environment = {**os.environ, "PYTHONPATH": str(site), "CAPSZOO_HOME": str(tmp_path / "home")}
         return site, subprocess.run(
@@ -94,13 +113,13 @@ def test_installed_wheels_find_every_presets_weights(wheels, tmp_path):
             check=False,
         )
 
-    site, done = found("capszoo", "capszoo_weights")
+    site, done = found(small, large)
     facts = json.loads(done.stdout)
     assert Path(facts["at"]).is_relative_to(site)
     assert facts["recipes"] == len(list((ROOT / "zoo_configs").glob("*.yaml")))
     assert facts["files"].keys() == set(capszoo.list_models(pretrained=True))
     assert all(Path(path).is_relative_to(site) for path in facts["files"].values())
 
-    _, done = found("capszoo")
+    _, done = found(small)
     assert "WeightsNotFound" in done.stderr
     assert "pip install capszoo-weights" in done.stderr

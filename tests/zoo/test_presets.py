@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -254,30 +252,3 @@ def test_the_table_shows_numbers_only_where_they_were_measured(zoo):
     measured = list(table.columns[5].cells)
     assert measured[0].startswith("test error")
     assert measured[1:] == ["", ""]
-
-
-def test_the_wheel_brings_recipes_and_weights(tmp_path):
-    root = locating.PACKAGE.parent
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--no-build-isolation",
-            "-w",
-            tmp_path,
-            root,
-        ],
-        check=True,
-    )
-    import zipfile
-
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    for recipe in (root / "zoo_configs").glob("*.yaml"):
-        assert f"capszoo/zoo_configs/{recipe.name}" in names
-    for path in (root / "capszoo" / "weights").rglob("*.*"):
-        assert path.relative_to(root).as_posix() in names
