@@ -1,7 +1,7 @@
 """Commands that measure: the papers' protocols, and speed."""
 
-import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,27 +9,49 @@ import typer
 
 from capszoo.cli.app import Overrides, Trained, Weights, app, trained
 
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="An option of the protocol, e.g. images=100; give several.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder that gets each result as JSON, and the protocol's drawings.")
+]
+
 
 @app.command()
 def evaluate(
     name: Trained,
-    protocol: Annotated[list[str] | None, typer.Option(help="[default: the card's protocols]")] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="One or more of `capszoo protocols` [default: the card's].")
+    ] = None,
+    options: Set = None,
     weights: Weights = None,
+    out: Out = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
+        Path | None, typer.Option("--json", help="Also write all results, a list, to this file.")
     ] = None,
 ):
     """Measure a preset as its paper did, and print the paper's number beside it."""
-    results = _measured(name, protocol, weights)
+    subject = trained(name, weights)
+    results = []
+    for each in protocol or subject.recipe.card.protocols or ["test_error"]:
+        result, rows, notes = _measure("evaluate", [subject], each, options, out, weights)
+        _print(rows if len(rows) > 1 else [], notes)
+        results.append(result.to_mapping())
     if json_file:
-        json_file.write_text(
-            json.dumps([dataclasses.asdict(r) for r in results], indent=1) + "\n", encoding="utf-8"
-        )
+        json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 @app.command()
 def compare(
-    names: Annotated[list[str], typer.Argument(help="Presets with weights.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Presets with weights; for --protocol also folders of runs.")
+    ],
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure all by these of `capszoo protocols` [default: what their cards say]."),
+    ] = None,
+    options: Set = None,
+    out: Out = None,
     again: Annotated[
         bool, typer.Option("--again", help="Measure again instead of reading the cards; needs the data.")
     ] = False,
@@ -37,91 +59,44 @@ def compare(
     """Show presets beside each other and beside their papers: architectures by what was measured of them.
 
     Table 3 of Faria 2019: `capszoo compare kernel_mnist lstm_mnist consensus_em_mnist kernel_smallnorb ...`.
+    Table 2 of Hinton et al. 2018: `capszoo compare RUN_CNN RUN_CAPSULES --protocol viewpoints`.
     """
     from capszoo.cli.tables import comparison_table
     from capszoo.protocols.tables import show
     from capszoo.zoo import presets
 
+    if protocol:
+        subjects = [trained(name) for name in names]
+        for each in protocol:
+            _compare(subjects, each, options, out)
+        return
     metrics = []
     for name in names:
         preset = presets.get_preset(name)
         if preset.card is None:
             raise ValueError(f"{name} has no weights, so nothing was measured.")
-        metrics.append((preset, _measured(name) if again else preset.card.metrics))
+        metrics.append((preset, _measured_again(name) if again else preset.card.metrics))
     show(comparison_table(metrics))
 
 
-@app.command()
-def viewpoints(
-    cnn: Trained,
-    capsules: Trained,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the comparison to this file.")
-    ] = None,
-):
-    """Compare two models that were matched on familiar viewpoints on novel ones (Hinton et al. 2018, Table 2)."""
-    from capszoo.progress.terminal import TerminalProgress
-    from capszoo.protocols import compare_viewpoints
-    from capszoo.protocols.tables import show, viewpoint_table
+@app.command("protocols")
+def list_protocols():
+    """List the protocols: what each measures, how it is described, and its options."""
+    import dataclasses
 
-    with TerminalProgress() as progress:
-        comparison = compare_viewpoints(
-            trained(cnn),
-            trained(capsules),
-            command=f"capszoo viewpoints {cnn} {capsules}",
-            progress=progress,
-        )
-    show(viewpoint_table(comparison))
-    typer.echo(
-        f"familiar error of the capsules less that of the CNN: {comparison.mismatch:+.2%}; training steps: "
-        + ", ".join(f"{column} {step}" for column, step in comparison.steps.items())
-    )
-    if json_file:
-        json_file.write_text(comparison.to_json(), encoding="utf-8")
+    from capszoo.protocols import protocols
+    from capszoo.protocols.tables import show, table_of
 
-
-@app.command()
-def attack(
-    name: Trained,
-    out: Annotated[Path, typer.Option(help="Folder that gets attack.json and attack.png.")],
-    against: Annotated[str | None, typer.Option(help="A second model to attack for comparison.")] = None,
-    source: Annotated[
-        str | None, typer.Option(help="A third one, whose adversarial images are shown to both (black box).")
-    ] = None,
-    images: Annotated[int, typer.Option(help="Number of test images; 0 takes all.")] = 500,
-    epsilon: Annotated[list[float] | None, typer.Option(help="Size of the change; give several.")] = None,
-    loss: Annotated[
-        str, typer.Option(help="What attacks change: cross_entropy or objective.")
-    ] = "cross_entropy",
-):
-    """Measure and draw how far adversarial images mislead a model (Hinton et al. 2018, Figure 3)."""
-    from capszoo.progress.terminal import TerminalProgress
-    from capszoo.protocols import adversarial
-    from capszoo.protocols.tables import robustness_table, show
-
-    command = f"capszoo attack {name} --images {images} --loss {loss} --out {out}"
-    command += (f" --against {against}" if against else "") + (f" --source {source}" if source else "")
-    command += "".join(f" --epsilon {each:g}" for each in epsilon or ())
-    with TerminalProgress() as progress:
-        report = adversarial.measure_robustness(
-            [trained(each) for each in (name, against) if each],
-            trained(source) if source else None,
-            epsilons=sorted(epsilon or adversarial.EPSILONS),
-            images=images or None,
-            loss=loss,
-            command=command,
-            progress=progress,
-        )
-    show(robustness_table(report))
-    for each in report.gradients:
-        typer.echo(
-            f"{each.model}: {each.zero_share:.2%} of the gradients are zero ({each.unread_share:.2%} in every image; "
-            f"{each.blind_share:.2%} of the images have no other); mean magnitude {each.mean_magnitude:.2e}"
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "attack.json").write_text(report.to_json(), encoding="utf-8")
-    adversarial.draw_robustness(report).savefig(out / "attack.png", dpi=150)
-    typer.echo(f"written: {out / 'attack.json'}, {out / 'attack.png'}")
+    rows = [
+        {
+            "protocol": name,
+            "measures": cls.metric,
+            "source": cls.source,
+            "options": ", ".join(field.name for field in dataclasses.fields(cls)),
+        }
+        for name, cls in protocols().items()
+    ]
+    show(table_of(rows))
 
 
 @app.command()
@@ -163,16 +138,62 @@ def bench(
                 typer.echo(f"written: {path}")
 
 
-def _measured(name, protocols=None, weights=None):
-    """The `Measurement`s of a model by the given protocols or those of its card; prints each."""
-    from capszoo.progress.terminal import TerminalProgress
-    from capszoo.protocols import evaluate as measure
-
-    subject = trained(name, weights)
+def _measured_again(name):
+    """The `Measurement`s of a preset by the protocols of its card; prints each."""
+    subject = trained(name)
     results = []
-    for each in protocols or subject.recipe.card.protocols or ["test_error"]:
-        command = f"capszoo evaluate {name} --protocol {each}" + (f" --weights {weights}" if weights else "")
-        with TerminalProgress() as progress:
-            results.append(measure(subject.model, subject.recipe, each, command=command, progress=progress))
-        typer.echo(f"{each}: {results[-1].sentence()}")
+    for each in subject.recipe.card.protocols:
+        result, _, notes = _measure("evaluate", [subject], each)
+        _print([], notes)
+        results.append(result)
     return results
+
+
+def _compare(subjects, name, options, out):
+    """Measures subjects by a protocol: together, where it looks at several, or one after the other."""
+    from capszoo.protocols import protocols
+
+    rows, notes = [], []
+    if name in protocols() and protocols()[name].models == (1, 1):
+        for subject in subjects:
+            folder = out / Path(subject.name).name if out else None
+            _, its_rows, its_notes = _measure("evaluate", [subject], name, options, folder)
+            rows += [{"model": subject.name, **row} for row in its_rows]
+            notes += [f"{subject.name}: {note}" for note in its_notes]
+    else:
+        _, rows, notes = _measure("compare", subjects, name, options, out)
+    _print(rows, notes)
+
+
+def _measure(verb, subjects, name, options=None, out=None, weights=None):
+    """A protocol's result, its rows and its notes; writes it with its drawings into `out`."""
+    from capszoo.config import apply_overrides
+    from capszoo.progress.terminal import TerminalProgress
+    from capszoo.protocols import get_protocol
+    from capszoo.training.files import write_text
+
+    given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
+    protocol = get_protocol(name, given)
+    words = ["capszoo", verb, *(subject.name for subject in subjects), "--protocol", name]
+    for flag, values in (("--set", options or ()), ("--weights", [weights] if weights else ())):
+        words += [word for value in values for word in (flag, str(value))]
+    with TerminalProgress() as progress:
+        result = protocol.measure(subjects, command=shlex.join(words), progress=progress)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        paths = [out / f"{name}.json"]
+        write_text(paths[0], result.to_json())
+        for drawing, figure in protocol.draw(subjects, result).items():
+            paths.append(out / f"{name}_{drawing}.png")
+            figure.savefig(paths[-1], dpi=150)
+        typer.echo(f"written: {', '.join(map(str, paths))}")
+    return result, protocol.rows(result), protocol.notes(result)
+
+
+def _print(rows, notes):
+    from capszoo.protocols.tables import show, table_of
+
+    if rows:
+        show(table_of(rows))
+    for note in notes:
+        typer.echo(note)

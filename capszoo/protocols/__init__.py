@@ -1,6 +1,7 @@
-"""The papers' evaluations as code.
+"""The papers' evaluations as code, one registered object each; `protocol.py` is the contract.
 
-Each is measured by `evaluate(model, recipe, protocol)`; the names of the protocols do not change:
+`evaluate(model, recipe, protocol)` measures one on a model, `get_protocol(name, options).measure(subjects)` one with
+options and on several models. These give a number, which a card may have:
 
   test_error            test split of the preset's own data set
   test_error_multicrop  the same, with scores averaged over 13 crops of each image (smallNORB and its twin)
@@ -17,37 +18,48 @@ Each is measured by `evaluate(model, recipe, protocol)`; the names of the protoc
   likelihood, likelihood_gain, active_feed_forward, active_inference, active_inference_l1
                         means over images of generative models; see `capszoo.protocols.means`
 
-`compare_viewpoints` sets two models' errors on familiar and novel viewpoints side by side, `measure_robustness`
-attacks models with adversarial images, `measure_sparsity` counts long capsules after iterative inference,
-`measure_likelihood` says how likely test images are to a generative model, `measure_free_inference` sets inference
-without a network beside the network's, `compare_routing` errors with and without routing and decoder side by side.
+and these a report, with drawings:
+
+  sparsity              how sparse activities are after iterative inference
+  likelihood_comparison how likely test images are to generative models, beside Gaussians
+  latent_optimisation   an image's variables optimised by themselves, beside the network's answer
+  routing_comparison    test errors with and without routing and decoder
+  viewpoints            a CNN and capsules on familiar and novel viewpoints
+  attack                adversarial images
 """
 
 import importlib
 
-# Imported when asked for: cards know measurements, and cards are read without Keras.
-_HOMES = {
-    "Robustness": "adversarial",
-    "draw_robustness": "adversarial",
-    "measure_robustness": "adversarial",
-    "PROTOCOLS": "classification",
-    "evaluate": "classification",
-    "FreeInferenceReport": "free_inference",
-    "measure_free_inference": "free_inference",
-    "LikelihoodReport": "likelihood",
-    "measure_likelihood": "likelihood",
-    "RoutingComparison": "routing_comparison",
-    "compare_routing": "routing_comparison",
-    "SparsityReport": "sparsity",
-    "infer_activities": "sparsity",
-    "measure_sparsity": "sparsity",
-    "wilson": "statistics",
-    "Subject": "subject",
-    "ViewpointComparison": "viewpoints",
-    "compare_viewpoints": "viewpoints",
+# The modules of protocols, and what they and others give. Imported when asked for: cards know measurements, and cards
+# are read without Keras.
+_REGISTERING = {
+    "adversarial": ("AttackProtocol", "Robustness", "draw_robustness"),
+    "classification": ("ShareOfWrong",),
+    "latent_optimisation": ("LatentOptimisationProtocol", "LatentOptimisationReport"),
+    "likelihood": ("LikelihoodProtocol", "LikelihoodReport"),
+    "linear_probe": ("LinearProbeError",),
+    "means": ("MeanOfImages",),
+    "routing_comparison": ("RoutingProtocol", "RoutingReport"),
+    "sparsity": ("SparsityProtocol", "SparsityReport", "infer_activities"),
+    "support_vectors": ("SupportVectorError",),
+    "viewpoints": ("ViewpointProtocol", "ViewpointReport"),
 }
+_OTHERS = {
+    "measurement": ("Measurement",),
+    "protocol": ("NumberProtocol", "Protocol", "evaluate", "get_protocol", "protocols"),
+    "report": ("MeasuredReport", "Report"),
+    "statistics": ("mean_interval", "wilson"),
+    "subject": ("Subject",),
+}
+_HOMES = {name: module for module, names in (_REGISTERING | _OTHERS).items() for name in names}
 
 __all__ = sorted(_HOMES)
+
+
+def register():
+    """Imports the modules of protocols, which registers them."""
+    for module in _REGISTERING:
+        importlib.import_module(f"capszoo.protocols.{module}")
 
 
 def __getattr__(name):

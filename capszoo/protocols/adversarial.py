@@ -3,14 +3,16 @@
 import collections
 import dataclasses
 import itertools
+import typing
 
 import numpy as np
 
-from capszoo.config import ConfigError
+from capszoo.config import ConfigError, section
 from capszoo.data.smallnorb import moments
 from capszoo.data.split import Stream, generator
-from capszoo.progress import QUIET
+from capszoo.models.architecture import Classifies
 from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient
+from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import wilson
 from capszoo.training.scoring import wrong
@@ -100,57 +102,107 @@ class Robustness(MeasuredReport):
     paper: tuple[str, ...] = PAPER
 
 
-def measure_robustness(
-    subjects, source=None, *, epsilons=EPSILONS, images=500, loss="cross_entropy", command="", progress=QUIET
-) -> Robustness:
+@section("protocol", "attack")
+@dataclasses.dataclass(frozen=True)
+class AttackProtocol(Protocol):
     """Attacks models with `fgsm` and `bim`, away from each image's class and towards each other class.
 
-    where:
-      subjects: `Subject`s that are attacked with their own gradients (white box); at least one.
-      source: another `Subject`, whose images, made to be taken for anything else, are shown to all `subjects` (black
-        box); None leaves that out.
-      epsilons: positive, rising; 0 is always measured.
-      images: how many of the test split, chosen at random once and for all; None takes all.
-      loss: see `loss_gradient`.
-      progress: counts images.
+    Each model is attacked with its own gradients (white box).
 
-    Errors: `ConfigError` for models of different data sets, two of the same name, or several labels per image;
-    `ValueError` for illegal epsilons; `DataNotFound`.
+    where:
+      images: how many of the test split, chosen at random once and for all; 0 takes all.
+      epsilons: positive, rising; 0 is always measured.
+      loss: see `loss_gradient`.
+      source_model: the name of one of the models, which is not attacked itself: its images, made to be taken for
+        anything else, are shown to all others as well (black box). "" leaves that out.
+
+    Errors: `ConfigError` for illegal options, for models of different data sets, two of the same name, or several
+    labels per image; `DataNotFound`.
     Source: Hinton et al. 2018, section 6 and figure 3; the share of zero gradients after Brendel and Bethge 2017.
     Differs from the paper: its epsilon has no unit. It is one of the models' input here, after standardisation, where
     1 is the deviation of an image's pixels; pixels stay between the image's own black and white.
     """
-    epsilons = tuple(map(float, epsilons))
-    if not epsilons or not np.isfinite(epsilons).all() or (np.diff((0.0, *epsilons)) <= 0).any():
-        raise ValueError(f"epsilons must be positive and rise. Received: {epsilons}")
-    everyone = [*subjects, *([source] if source else [])]
-    data = _common_data(everyone)
-    grey, count = _grey(data), images or len(data.open("test"))
-    if not 1 <= count <= len(grey):
-        raise ValueError(f"images must be from 1 to {len(grey)}. Received: {images}")
-    chosen = np.sort(generator(0, Stream.FIXED, 0).permutation(len(grey))[:count])
-    tally, gradients = _Tally(), {}
-    functions = {s.name: loss_gradient(s.model, s.recipe, loss) for s in everyone}
-    progress.begin("attack", count)
-    for start in range(0, count, BATCH):
-        batch = _inputs(data, grey, chosen[start : start + BATCH])
-        for subject in subjects:
-            gradients.setdefault(subject.name, []).append(functions[subject.name](*batch[:2]))
-            for target in (None, *range(data.num_classes)):
-                _attack([subject], subject, functions[subject.name], batch, target, epsilons, tally)
-        if source:
-            _attack(subjects, source, functions[source.name], batch, None, epsilons, tally)
-        progress.advance(len(batch[1]))
-    return Robustness(
-        out_of=len(grey),
-        classes=data.num_classes,
-        space="model input" + (", standardised" if data.preprocessing.get("standardise") else ", in [0, 1]"),
-        loss=loss,
-        steps=f"{BIM_STEPS} steps of {BIM_REACH / BIM_STEPS:g} epsilon",
-        curves=tally.curves(),
-        gradients=tuple(_gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()),
-        **of_test_images(data, count, command),
-    )
+
+    images: int = 500
+    epsilons: tuple[float, ...] = EPSILONS
+    loss: typing.Literal["cross_entropy", "objective"] = "cross_entropy"
+    source_model: str = ""
+
+    source: typing.ClassVar[str] = "Hinton et al. 2018, section 6 and figure 3"
+    metric: typing.ClassVar[str] = "accuracy and success rate"
+    role: typing.ClassVar[type] = Classifies
+    models: typing.ClassVar[tuple[int, int | None]] = (1, None)
+
+    def __post_init__(self):
+        rising = (np.diff((0.0, *self.epsilons)) > 0).all()
+        if not self.epsilons or not np.isfinite(self.epsilons).all() or not rising:
+            raise ConfigError(f"epsilons must be positive and rise. Received: {self.epsilons}")
+
+    def measured(self, subjects, command, progress):
+        data = _common_data(subjects)
+        source, victims = self._parted(subjects)
+        grey = _grey(data)
+        count = self.images or len(grey)
+        if not 1 <= count <= len(grey):
+            raise ConfigError(f"images must be from 1 to {len(grey)}. Received: {self.images}")
+        chosen = np.sort(generator(0, Stream.FIXED, 0).permutation(len(grey))[:count])
+        tally, gradients = _Tally(), {}
+        functions = {s.name: loss_gradient(s.model, s.recipe, self.loss) for s in subjects}
+        progress.begin("attack", count)
+        for start in range(0, count, BATCH):
+            batch = _inputs(data, grey, chosen[start : start + BATCH])
+            for subject in victims:
+                gradients.setdefault(subject.name, []).append(functions[subject.name](*batch[:2]))
+                for target in (None, *range(data.num_classes)):
+                    _attack([subject], subject, functions[subject.name], batch, target, self.epsilons, tally)
+            if source:
+                _attack(victims, source, functions[source.name], batch, None, self.epsilons, tally)
+            progress.advance(len(batch[1]))
+        return Robustness(
+            out_of=len(grey),
+            classes=data.num_classes,
+            space="model input"
+            + (", standardised" if data.preprocessing.get("standardise") else ", in [0, 1]"),
+            loss=self.loss,
+            steps=f"{BIM_STEPS} steps of {BIM_REACH / BIM_STEPS:g} epsilon",
+            curves=tally.curves(),
+            gradients=tuple(
+                _gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()
+            ),
+            **of_test_images(data, count, command),
+        )
+
+    def _parted(self, subjects):
+        """The model whose images are shown to the others, or None, and those that are attacked."""
+        if not self.source_model:
+            return None, subjects
+        names = [subject.name for subject in subjects]
+        if self.source_model not in names or len(subjects) < 2:
+            raise ConfigError(
+                f"source_model must be one of at least two models, {', '.join(names)}. Received: {self.source_model!r}"
+            )
+        source = subjects[names.index(self.source_model)]
+        return source, [subject for subject in subjects if subject is not source]
+
+    def rows(self, result):
+        rows = []
+        for curve in result.curves:
+            black_box = "" if curve.model == curve.made_with else f", images of {curve.made_with}"
+            direction = "targeted" if curve.targeted else "untargeted"
+            shares = {f"{point.epsilon:g}": f"{point.value:.1%}" for point in curve.points}
+            attack = f"{curve.attack} {direction}, {curve.metric}"
+            rows.append({"model": f"{curve.model}{black_box}", "attack": attack, **shares})
+        return rows
+
+    def notes(self, result):
+        return [
+            f"{each.model}: {each.zero_share:.2%} of the gradients are zero ({each.unread_share:.2%} in every image; "
+            f"{each.blind_share:.2%} of the images have no other); mean magnitude {each.mean_magnitude:.2e}"
+            for each in result.gradients
+        ]
+
+    def draw(self, subjects, result):
+        return {"attack": draw_robustness(result)}
 
 
 def _common_data(subjects):

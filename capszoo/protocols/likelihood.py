@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
+import typing
 
-import keras
 import numpy as np
-from keras import ops
 
-from capszoo.config import ConfigError
+from capszoo.config import ConfigError, section
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Stream, generator
+from capszoo.models.architecture import BoundsLikelihood
 from capszoo.progress import QUIET
+from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import mean_interval
 
@@ -41,51 +42,98 @@ class LikelihoodReport(MeasuredReport):
     samples: int
 
 
-def measure_likelihood(subjects, images=1000, samples=50, *, batch_size=50, command="", progress=QUIET):
-    """Log-likelihoods of the first `images` test images, with noise, under each of the `Subject`s.
+@section("protocol", "likelihood_comparison")
+@dataclasses.dataclass(frozen=True)
+class LikelihoodProtocol(Protocol):
+    """Log-likelihoods of the first test images, with noise, under each of the models, and under Gaussians.
 
         ln p(x) >= ln mean_k exp(ln p(x | v_k) + ln p(v_k) - ln q(v_k))      # K samples v_k of q
 
     where:
-      subjects: generative models such as 'attention', of the same data and the same noise. One with a single object
-        is the baseline without a choice of parents.
-      samples: K.
-      progress: counts images, each once for each model.
+      images: how many. samples: K. batch_size: images that are sampled at once.
 
-    The noise is drawn once for all. The density of a pixel without noise would have no bound: most are exactly 0.
-    Errors: `ConfigError` for a model without a bound, and for models of other data or noise.
+    The models are of the same data and the same noise. One with a single object is the baseline without a choice of
+    parents. The noise is drawn once for all. The density of a pixel without noise would have no bound: most are
+    exactly 0.
+
+    Errors: `ConfigError` for models of other data or noise.
     Source: Burda et al. 2015, equation 8. Kiefer et al. 2022 measure nothing of this kind.
     """
-    data, noise = _common(subjects)
-    clean, noisy = noisy_images(data.open("test"), images, noise)
-    count, numbers = len(clean), clean[0].size
-    gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
-    models, choice, parents = {}, {}, {}
-    progress.begin("likelihood", len(subjects) * count)
-    for subject in subjects:
-        logs = importance_weights(subject.model, clean, noisy, samples, batch_size, progress)
-        estimates = log_mean_exp(logs)
-        gains = estimates - gaussian
-        models[subject.name] = {
-            "bound": float(logs.mean()) / numbers,
-            "importance": float(estimates.mean()) / numbers,
-            "gain": float(gains.mean()) / numbers,
-            "interval": float(np.diff(mean_interval(gains))[0]) / 2 / numbers,
-        }
-        parse = subject.model.predict(clean, batch_size=batch_size, verbose=0)["coefficients"]
-        choice[subject.name] = float(parse.max(axis=-1).mean())
-        parents[subject.name] = float(np.mean([len(set(row)) for row in parse.argmax(axis=-1)]))
-    return LikelihoodReport(
-        models=models,
-        gaussian=float(gaussian.mean()) / numbers,
-        independent=float(independent.mean()) / numbers,
-        ceiling=-0.5 * math.log(2 * math.pi * math.e * noise**2),
-        choice=choice,
-        parents=parents,
-        noise=noise,
-        samples=samples,
-        **of_test_images(data, count, command),
-    )
+
+    images: int = 1000
+    samples: int = 50
+    batch_size: int = 50
+
+    source: typing.ClassVar[str] = "Burda et al. 2015, equation 8"
+    metric: typing.ClassVar[str] = "log-likelihood of noisy images"
+    unit: typing.ClassVar[str] = "nats a pixel"
+    role: typing.ClassVar[type] = BoundsLikelihood
+    models: typing.ClassVar[tuple[int, int | None]] = (1, None)
+
+    def measured(self, subjects, command, progress):
+        data, noise = _common(subjects)
+        clean, noisy = noisy_images(data.open("test"), self.images, noise)
+        count, numbers = len(clean), clean[0].size
+        gaussian, independent = gaussian_likelihoods(data.open("train"), noisy, noise)
+        models, choice, parents = {}, {}, {}
+        progress.begin("likelihood", len(subjects) * count)
+        for subject in subjects:
+            logs = importance_weights(subject, clean, noisy, self.samples, self.batch_size, progress)
+            estimates = log_mean_exp(logs)
+            gains = estimates - gaussian
+            models[subject.name] = {
+                "bound": float(logs.mean()) / numbers,
+                "importance": float(estimates.mean()) / numbers,
+                "gain": float(gains.mean()) / numbers,
+                "interval": float(np.diff(mean_interval(gains))[0]) / 2 / numbers,
+            }
+            parse = subject.model.predict(clean, batch_size=self.batch_size, verbose=0)["coefficients"]
+            choice[subject.name] = float(parse.max(axis=-1).mean())
+            parents[subject.name] = float(np.mean([len(set(row)) for row in parse.argmax(axis=-1)]))
+        return LikelihoodReport(
+            models=models,
+            gaussian=float(gaussian.mean()) / numbers,
+            independent=float(independent.mean()) / numbers,
+            ceiling=-0.5 * math.log(2 * math.pi * math.e * noise**2),
+            choice=choice,
+            parents=parents,
+            noise=noise,
+            samples=self.samples,
+            **of_test_images(data, count, command),
+        )
+
+    def rows(self, result):
+        rows = [
+            {
+                self.unit: name,
+                "lower bound": f"{values['bound']:.4f}",
+                f"of {result.samples} samples": f"{values['importance']:.4f}",
+                "above the Gaussian": f"{values['gain']:+.4f} (+- {values['interval']:.4f})",
+                "surest parent": f"{result.choice[name]:.3f}",
+                "parents": f"{result.parents[name]:.1f}",
+            }
+            for name, values in result.models.items()
+        ]
+        others = ("gaussian", "independent", "ceiling")
+        column = f"of {result.samples} samples"
+        return rows + [{self.unit: name, column: f"{getattr(result, name):.4f}"} for name in others]
+
+    def draw(self, subjects, result):
+        from capszoo.visualize import draw_parse, draw_samples
+
+        first = subjects[0]
+        pictures = first.recipe.data.open("test").batch(np.arange(8), None)["images"]
+        return {"parse": draw_parse(first.model, pictures), "samples": draw_samples(first.model)}
+
+
+def _common(subjects):
+    """Data and noise of all subjects. Errors: `ConfigError`."""
+    conditions = {(subject.recipe.data, subject.recipe.model.noise) for subject in subjects}
+    if len(conditions) != 1:
+        raise ConfigError(
+            f"models must have the same data and noise. Received: {sorted(map(str, conditions))}"
+        )
+    return conditions.pop()
 
 
 def noisy_images(split, images, noise):
@@ -100,40 +148,21 @@ def log_mean_exp(logs):
     return np.logaddexp.reduce(logs, axis=0) - math.log(len(logs))
 
 
-def _common(subjects):
-    """Data and noise of all subjects. Errors: see `measure_likelihood`."""
-    for subject in subjects:
-        if not hasattr(subject.recipe.model, "bound"):
-            name = subject.recipe.model.section_name
-            raise ConfigError(f"a likelihood needs a model such as 'attention'. Received: {name!r}")
-    conditions = {(subject.recipe.data, subject.recipe.model.noise) for subject in subjects}
-    if len(conditions) != 1:
-        raise ConfigError(
-            f"models must have the same data and noise. Received: {sorted(map(str, conditions))}"
-        )
-    return conditions.pop()
-
-
-def importance_weights(model, clean, noisy, samples, batch_size=50, progress=QUIET):
+def importance_weights(subject, clean, noisy, samples, batch_size=50, progress=QUIET):
     """ln p(noisy | v) + ln p(v) - ln q(v) of samples v of q(v | clean): `[K, N]`, in nats.
 
     where:
-      model: an inference model of `capszoo.models.AttentionCapsNet`.
-      clean, noisy: `[N, H, W, C]`. Any q gives a bound, also one that has seen the image without its noise.
+      subject: a `Subject` whose architecture bounds the likelihood.
+      clean, noisy: `[N, H, W, C]`.
     """
-    from capszoo.models.predictive_coding.attention import EvidenceBound
-
-    bound = EvidenceBound(model.get_layer("top_down"), name="importance")
-    encoder = keras.Model(model.input, model.get_layer("object_capsules").output)
-    patches = model.get_layer("parts")
     columns = []
     for start in range(0, len(clean), batch_size):
         rows = slice(start, start + batch_size)
-        means, log_deviations = encoder(clean[rows])
-        parts = patches(noisy[rows])
-        terms = [bound(means, log_deviations, parts, noisy=False) for _ in range(samples)]
-        columns.append(ops.convert_to_numpy(ops.sum(ops.stack(terms), axis=-1)))
-        progress.advance(len(parts))
+        weights = subject.recipe.model.log_importance_weights(
+            subject.model, clean[rows], noisy[rows], samples
+        )
+        columns.append(weights)
+        progress.advance(weights.shape[1])
     return np.concatenate(columns, axis=1).astype("float64")
 
 

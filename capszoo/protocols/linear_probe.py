@@ -17,7 +17,10 @@ are put on it for them.
 """
 
 import dataclasses
+import functools
 import logging
+import typing
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,60 +29,14 @@ from capszoo.data import Affnist, AffnistSynth, RotatedMnist
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
 from capszoo.extras import extra
+from capszoo.models.architecture import Architecture
 from capszoo.progress import QUIET
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
+from capszoo.protocols.classification import ShareOfWrong
+from capszoo.protocols.protocol import variant
 from capszoo.protocols.support_vectors import Rows
 
 LOGGER = logging.getLogger(__name__)
-
-
-def probe(recipe):
-    """The preset's own data set: fitted to its training images, unaugmented, and tested on its test images."""
-    return ProbeData(recipe.data, recipe.data)
-
-
-def probe_rotated_45(recipe):
-    """Fitted to the preset's own training images, tested on digits turned by up to 45 degrees (Table 1)."""
-    return turned_digits(recipe, 45.0)
-
-
-def probe_rotated_90(recipe):
-    """As `probe_rotated_45`, up to 90 degrees."""
-    return turned_digits(recipe, 90.0)
-
-
-def probe_rotated_135(recipe):
-    """As `probe_rotated_45`, up to 135 degrees."""
-    return turned_digits(recipe, 135.0)
-
-
-def probe_rotated_180(recipe):
-    """As `probe_rotated_45`, up to 180 degrees, which is any."""
-    return turned_digits(recipe, 180.0)
-
-
-def probe_affnist(recipe):
-    """Fitted to the preset's own training images, tested on affNIST's test set (Table 1)."""
-    return ProbeData(Affnist(), recipe.data)
-
-
-def probe_affnist_synth(recipe):
-    """As `probe_affnist`, on 10,000 affine digits of our own made from MNIST's test set; not affNIST itself."""
-    return ProbeData(AffnistSynth(transforms=1), recipe.data)
-
-
-PROBES = {
-    function.__name__: function
-    for function in (
-        probe,
-        probe_rotated_45,
-        probe_rotated_90,
-        probe_rotated_135,
-        probe_rotated_180,
-        probe_affnist,
-        probe_affnist_synth,
-    )
-}
 
 
 def turned_digits(recipe, max_angle):
@@ -191,6 +148,55 @@ def fitted_probe(model, split, presence_only=False):
     return once(model, split, f"probe {presence_only}", fit)
 
 
-def predict_presence_probe(model, split, progress=QUIET):
-    """As `predict_probe`, on the logits of presences alone."""
-    return predict_probe(model, split, progress, presence_only=True)
+@dataclasses.dataclass(frozen=True)
+class LinearProbeError(ShareOfWrong):
+    """The test error of a linear classifier on poses and logits of presences; see `predict_probe`.
+
+    where:
+      choose: the `ProbeData` of a recipe.
+      presence_only: on the logits alone.
+    """
+
+    source: typing.ClassVar[str] = "Smith et al. 2020, section 5, Table 1 and figure 4"
+    metric: typing.ClassVar[str] = "linear probe test error"
+    role: typing.ClassVar[type] = Architecture
+    choose: typing.ClassVar[Callable]
+    presence_only: typing.ClassVar[bool] = False
+
+    def data(self, recipe):
+        return self.choose(recipe)
+
+    def predict(self, model, split, progress):
+        return predict_probe(model, split, progress, self.presence_only)
+
+
+_DATA = {
+    "probe": (
+        "The preset's own data set: fitted to its training images, unaugmented, and tested on its test images.",
+        lambda recipe: ProbeData(recipe.data, recipe.data),
+    ),
+    **{
+        f"probe_rotated_{angle}": (
+            f"Fitted to the preset's own training images, tested on digits turned by up to {angle} degrees (Table 1).",
+            functools.partial(turned_digits, max_angle=float(angle)),
+        )
+        for angle in (45, 90, 135, 180)
+    },
+    "probe_affnist": (
+        "Fitted to the preset's own training images, tested on affNIST's test set (Table 1).",
+        lambda recipe: ProbeData(Affnist(), recipe.data),
+    ),
+    "probe_affnist_synth": (
+        "As `probe_affnist`, on 10,000 affine digits of our own made from MNIST's test set; not affNIST itself.",
+        lambda recipe: ProbeData(AffnistSynth(transforms=1), recipe.data),
+    ),
+}
+for _name, (_promise, _choose) in _DATA.items():
+    variant(LinearProbeError, _name, _promise, choose=staticmethod(_choose))
+    variant(
+        LinearProbeError,
+        f"presence_{_name}",
+        f"As `{_name}`, on the logits of presences alone.",
+        choose=staticmethod(_choose),
+        presence_only=True,
+    )

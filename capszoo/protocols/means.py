@@ -1,104 +1,131 @@
 """Protocols whose number is a mean over test images rather than a share of wrong ones.
 
-  likelihood       log-likelihood of noisy test images under a generative model such as 'attention'
-  likelihood_gain  by how much that is above the log-likelihood under a Gaussian with all covariances
-  active_feed_forward, active_inference, active_inference_l1
-                   class capsules that stay long in a model such as 'predictive_coding'
-
-They look at the first images of the test split. `measure_likelihood` and `measure_sparsity` say more about the same.
+They look at the first images of the test split. `likelihood_comparison` and `sparsity` say more about the same.
 """
 
+import abc
 import dataclasses
+import typing
 
 import numpy as np
 
-from capszoo.config import ConfigError
-from capszoo.progress import QUIET
+from capszoo.config import section
+from capszoo.models.architecture import BoundsLikelihood, InfersIteratively
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights, log_mean_exp, noisy_images
+from capszoo.protocols.protocol import NumberProtocol, variant
 from capszoo.protocols.sparsity import FEED_FORWARD, INFERENCE, PENALISED, THRESHOLD, infer_activities
 from capszoo.protocols.statistics import mean_interval
-from capszoo.protocols.subject import Subject
-
-OF_LIKELIHOOD, SAMPLES = 1000, 50
-# Images of which activities are inferred: 500 steps for each.
-OF_INFERENCE = 50
-NATS = "nats a pixel"
 
 
 @dataclasses.dataclass(frozen=True)
-class Mean:
-    """What a number is, its values for each image `[N]`, and their unit."""
+class MeanOfImages(NumberProtocol):
+    """The mean over images of a number, and its 95 % interval as if means were normal."""
 
-    metric: str
-    values: np.ndarray
-    unit: str
+    @abc.abstractmethod
+    def values(self, subject, progress):
+        """The number of each image, `[N]`."""
 
-    @property
-    def value(self) -> float:
-        """The mean."""
-        return float(self.values.mean())
+    def number(self, subject, progress):
+        values = self.values(subject, progress)
+        data = self.data(subject.recipe)
+        return {
+            "value": float(values.mean()),
+            "interval": mean_interval(values),
+            "wrong": None,
+            "n": len(values),
+            "data": data.section_name,
+            "fingerprint": data.open("test").fingerprint(),
+        }
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The mean's 95 % interval."""
-        return mean_interval(self.values)
 
+@section("protocol", "likelihood")
+@dataclasses.dataclass(frozen=True)
+class LogLikelihood(MeanOfImages):
+    """Log-likelihood of the first test images with the model's noise: the bound of K samples.
 
-def likelihood(model, recipe, progress=QUIET):
-    """Log-likelihood of the first 1,000 test images with the model's noise: the bound of 50 samples.
-
-    See `capszoo.protocols.measure_likelihood`.
+    where:
+      images: how many. samples: K.
     """
-    values, _ = _likelihoods(model, recipe, progress)
-    return Mean("log-likelihood of noisy images", values, NATS)
+
+    images: int = 1000
+    samples: int = 50
+
+    source: typing.ClassVar[str] = "Burda et al. 2015, equation 8"
+    metric: typing.ClassVar[str] = "log-likelihood of noisy images"
+    unit: typing.ClassVar[str] = "nats a pixel"
+    role: typing.ClassVar[type] = BoundsLikelihood
+
+    def values(self, subject, progress):
+        return self._likelihoods(subject, progress)[0]
+
+    def _likelihoods(self, subject, progress):
+        """Log-likelihoods of each noisy image for each of its numbers, and the images."""
+        recipe = subject.recipe
+        clean, noisy = noisy_images(recipe.data.open("test"), self.images, recipe.model.noise)
+        progress.begin(self.section_name, len(clean))
+        logs = importance_weights(subject, clean, noisy, self.samples, progress=progress)
+        return log_mean_exp(logs) / noisy[0].size, noisy
 
 
-def likelihood_gain(model, recipe, progress=QUIET):
-    """By how much `likelihood` is above that under a Gaussian fitted to the training images."""
-    values, noisy = _likelihoods(model, recipe, progress)
-    gaussian, _ = gaussian_likelihoods(recipe.data.open("train"), noisy, recipe.model.noise)
-    return Mean("log-likelihood above a Gaussian's", values - gaussian / noisy[0].size, NATS)
+@section("protocol", "likelihood_gain")
+@dataclasses.dataclass(frozen=True)
+class LikelihoodGain(LogLikelihood):
+    """By how much `likelihood` is above that under a Gaussian with all covariances, fitted to the training images."""
+
+    metric: typing.ClassVar[str] = "log-likelihood above a Gaussian's"
+
+    def values(self, subject, progress):
+        values, noisy = self._likelihoods(subject, progress)
+        recipe = subject.recipe
+        gaussian, _ = gaussian_likelihoods(recipe.data.open("train"), noisy, recipe.model.noise)
+        return values - gaussian / noisy[0].size
 
 
-def active_feed_forward(model, recipe, progress=QUIET):
-    """Class capsules longer than 0.1 after a feed-forward pass, of the first 50 test images (figure 1, C)."""
-    return _active(FEED_FORWARD, model, recipe, progress)
+@dataclasses.dataclass(frozen=True)
+class ActiveCapsules(MeanOfImages):
+    """Class capsules longer than 0.1 in one condition of figure 1.
 
+    where:
+      images: how many; 500 steps of inference are made for each.
+    """
 
-def active_inference(model, recipe, progress=QUIET):
-    """The same after 500 steps of iterative inference with the label clamped (Kiefer et al. 2022, figure 1, D)."""
-    return _active(INFERENCE, model, recipe, progress)
+    images: int = 50
 
+    source: typing.ClassVar[str] = "Kiefer et al. 2022, section 3.1 and figure 1"
+    unit: typing.ClassVar[str] = "of 10"
+    role: typing.ClassVar[type] = InfersIteratively
+    condition: typing.ClassVar[str]
 
-def active_inference_l1(model, recipe, progress=QUIET):
-    """The same with an L1 penalty of weight 1 on the class capsules (figure 1, E)."""
-    return _active(PENALISED, model, recipe, progress)
-
-
-MEANS = {
-    function.__name__: function
-    for function in (likelihood, likelihood_gain, active_feed_forward, active_inference, active_inference_l1)
-}
-
-
-def _active(condition, model, recipe, progress):
-    split = recipe.data.open("test")
-    batch = split.batch(np.arange(min(OF_INFERENCE, len(split))), None)
-    subject = Subject(recipe.name, recipe, model)
-    poses, _ = infer_activities(
-        subject, batch["images"], batch["labels"], conditions=(condition,), progress=progress
-    )
-    lengths = np.linalg.norm(poses[condition]["class_capsules"], axis=-1)
-    return Mean(f"class capsules active after {condition}", (lengths > THRESHOLD).sum(axis=1), "of 10")
-
-
-def _likelihoods(model, recipe, progress):
-    """Log-likelihoods of each noisy image for each of its numbers, and the images."""
-    if not hasattr(recipe.model, "bound"):
-        raise ConfigError(
-            f"a likelihood needs a model such as 'attention'. Received: {recipe.model.section_name!r}"
+    def values(self, subject, progress):
+        split = subject.recipe.data.open("test")
+        batch = split.batch(np.arange(min(self.images, len(split))), None)
+        poses, _ = infer_activities(
+            subject, batch["images"], batch["labels"], conditions=(self.condition,), progress=progress
         )
-    clean, noisy = noisy_images(recipe.data.open("test"), OF_LIKELIHOOD, recipe.model.noise)
-    progress.begin("likelihood", len(clean))
-    logs = importance_weights(model, clean, noisy, SAMPLES, progress=progress)
-    return log_mean_exp(logs) / noisy[0].size, noisy
+        return (np.linalg.norm(poses[self.condition]["class_capsules"], axis=-1) > THRESHOLD).sum(axis=1)
+
+
+for _name, _condition, _promise in (
+    (
+        "active_feed_forward",
+        FEED_FORWARD,
+        "Class capsules longer than 0.1 after a feed-forward pass (figure 1, C).",
+    ),
+    (
+        "active_inference",
+        INFERENCE,
+        "The same after iterative inference with the label clamped (figure 1, D).",
+    ),
+    (
+        "active_inference_l1",
+        PENALISED,
+        "The same with an L1 penalty of weight 1 on the class capsules (figure 1, E).",
+    ),
+):
+    variant(
+        ActiveCapsules,
+        _name,
+        _promise,
+        condition=_condition,
+        metric=f"class capsules active after {_condition}",
+    )

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+from capszoo.protocols.report import Report
+
 
 @dataclasses.dataclass(frozen=True)
-class Measurement:
+class Measurement(Report):
     """One number, and all that is needed to measure it again.
 
     where:

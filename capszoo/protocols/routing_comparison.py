@@ -1,11 +1,14 @@
 """Whether routing helps: test errors with and without routing, with and without decoder."""
 
 import dataclasses
+import typing
 
-from capszoo.config import ConfigError
-from capszoo.progress import QUIET
-from capszoo.protocols.classification import evaluate
+from capszoo.config import ConfigError, section
+from capszoo.models.architecture import Classifies
+from capszoo.models.dynamic import DynamicCapsNet
+from capszoo.protocols.classification import OwnError
 from capszoo.protocols.measurement import Measurement
+from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import Report
 
 # Kiefer et al. 2022, appendix A: test errors by routing and decoder, one training each.
@@ -18,7 +21,7 @@ APPENDIX_A = {
 
 
 @dataclasses.dataclass(frozen=True)
-class RoutingComparison(Report):
+class RoutingReport(Report):
     """Test errors by condition, a key of `APPENDIX_A`; each a `Measurement` with the paper's value; and the models."""
 
     errors: dict[str, Measurement]
@@ -31,23 +34,39 @@ def condition_of(model) -> str:
     return f"{routing}, {'decoder' if model.decoder else 'no decoder'}"
 
 
-def compare_routing(subjects, *, command="", progress=QUIET) -> RoutingComparison:
-    """Measures `Subject`s of the same data that differ in `model.routing` and `model.decoder`, as appendix A does.
+@section("protocol", "routing_comparison")
+@dataclasses.dataclass(frozen=True)
+class RoutingProtocol(Protocol):
+    """Test errors of models of the same data that differ in `model.routing` and `model.decoder`.
 
     Errors: `ConfigError` for two models of one condition, for other architectures and for different data.
     Source: Kiefer et al. 2022, appendix A.
     """
-    errors, names = {}, {}
-    for subject in subjects:
-        if not hasattr(subject.recipe.model, "decoder"):
-            name = subject.recipe.model.section_name
-            raise ConfigError(f"models such as 'predictive_coding' are needed. Received: {name!r}")
-        if subject.recipe.data != subjects[0].recipe.data:
-            raise ConfigError(f"models must be trained on the same data. Received: {subject.recipe.data}")
-        condition = condition_of(subject.recipe.model)
-        if condition in errors:
-            raise ConfigError(f"one model of each condition is needed. Received two of {condition!r}")
-        measured = evaluate(subject.model, subject.recipe, "test_error", command=command, progress=progress)
-        errors[condition] = dataclasses.replace(measured, paper=APPENDIX_A[condition])
-        names[condition] = subject.name
-    return RoutingComparison(errors, names)
+
+    source: typing.ClassVar[str] = "Kiefer et al. 2022, appendix A"
+    metric: typing.ClassVar[str] = "test error"
+    role: typing.ClassVar[type] = Classifies
+    models: typing.ClassVar[tuple[int, int | None]] = (1, None)
+
+    def measured(self, subjects, command, progress):
+        errors, names = {}, {}
+        for subject in subjects:
+            if not isinstance(subject.recipe.model, DynamicCapsNet):
+                name = subject.recipe.model.section_name
+                raise ConfigError(f"models such as 'predictive_coding' are needed. Received: {name!r}")
+            if subject.recipe.data != subjects[0].recipe.data:
+                raise ConfigError(f"models must be trained on the same data. Received: {subject.recipe.data}")
+            condition = condition_of(subject.recipe.model)
+            if condition in errors:
+                raise ConfigError(f"one model of each condition is needed. Received two of {condition!r}")
+            measured = OwnError().measure([subject], command=command, progress=progress)
+            errors[condition] = dataclasses.replace(measured, paper=APPENDIX_A[condition])
+            names[condition] = subject.name
+        return RoutingReport(errors, names)
+
+    def rows(self, result):
+        number = OwnError()
+        return [
+            {"condition": condition, "model": result.names[condition], **number.rows(measurement)[0]}
+            for condition, measurement in result.errors.items()
+        ]

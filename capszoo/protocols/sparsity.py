@@ -1,17 +1,21 @@
 """How many capsules stay long: after a feed-forward pass, and after iterative inference with and without a penalty."""
 
 import dataclasses
+import typing
 
 import numpy as np
 
-from capszoo.config import ConfigError
+from capszoo.config import section
+from capszoo.models.architecture import InfersIteratively, require
 from capszoo.progress import QUIET
+from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 
 # The conditions of figure 1: C, D and E.
 FEED_FORWARD, INFERENCE, PENALISED = CONDITIONS = "feed-forward", "inference", "inference with L1"
 # What the margin loss calls absent.
 THRESHOLD = 0.1
+DRAWN = 2  # pictures of a drawing of inferred poses
 # The paper's weight of the L1 norm, by stage.
 PENALTY = {"class_capsules": 1.0}
 
@@ -108,10 +112,7 @@ def infer_activities(
     it began.
     """
     architecture = subject.recipe.model
-    if not hasattr(architecture, "inference"):
-        raise ConfigError(
-            f"iterative inference needs a model such as 'predictive_coding'. Received: {architecture.section_name!r}"
-        )
+    require(architecture, InfersIteratively, "iterative inference")
     one_hot = None if labels is None else np.eye(subject.recipe.data.num_classes, dtype="float32")[labels]
     penalty = PENALTY if penalty is None else penalty
     of = {FEED_FORWARD: (0, None), INFERENCE: (steps, None), PENALISED: (steps, penalty)}
@@ -146,53 +147,89 @@ def _infer(infer, images, labels):
     return poses, np.asarray(infer.energies(images, states, labels, penalised=False)), np.asarray(descent)
 
 
-def measure_sparsity(
-    subject,
-    images=200,
-    *,
-    clamped=True,
-    penalty=None,
-    steps=500,
-    rate=0.01,
-    command="",
-    progress=QUIET,
-) -> SparsityReport:
-    """Measures figure 1 on the first `images` test images: C without, D with inference, E with a penalty as well.
+@section("protocol", "sparsity")
+@dataclasses.dataclass(frozen=True)
+class SparsityProtocol(Protocol):
+    """How sparse inferred activities are: figure 1, C without, D with inference, E with a penalty as well.
 
     where:
+      images: how many test images, the first ones.
       clamped: clamp the label, as the paper does.
-      the rest: see `infer_activities`.
+      penalty, steps, rate: see `infer_activities`.
 
     Errors: see `infer_activities`.
     Source: Kiefer et al. 2022, section 3.1 and figure 1, which shows two images and no numbers.
     """
-    split = subject.recipe.data.open("test")
-    count = min(images, len(split))
-    batch = split.batch(np.arange(count), None)
-    penalty = PENALTY if penalty is None else penalty
-    poses, energies = infer_activities(
-        subject,
-        batch["images"],
-        batch["labels"] if clamped else None,
-        penalty=penalty,
-        steps=steps,
-        rate=rate,
-        progress=progress,
-    )
-    return SparsityReport(
-        layers={
-            name: {
-                condition: sparsity_of(layers[name], batch["labels"] if name == "class_capsules" else None)
-                for condition, layers in poses.items()
-            }
-            for name in poses[FEED_FORWARD]
-        },
-        energy={condition: float(values.mean()) for condition, values in energies.items()},
-        model=subject.name,
-        step=subject.step,
-        clamped=clamped,
-        penalty=penalty,
-        steps=steps,
-        rate=rate,
-        **of_test_images(subject.recipe.data, count, command),
-    )
+
+    images: int = 50
+    clamped: bool = True
+    penalty: dict[str, float] = dataclasses.field(default_factory=lambda: dict(PENALTY))
+    steps: int = 500
+    rate: float = 0.01
+
+    source: typing.ClassVar[str] = "Kiefer et al. 2022, section 3.1 and figure 1"
+    metric: typing.ClassVar[str] = "how the lengths of capsules are spread"
+    unit: typing.ClassVar[str] = "capsules"
+    role: typing.ClassVar[type] = InfersIteratively
+
+    def measured(self, subjects, command, progress):
+        (subject,) = subjects
+        split = subject.recipe.data.open("test")
+        count = min(self.images, len(split))
+        batch = split.batch(np.arange(count), None)
+        poses, energies = self._inferred(subject, batch, progress)
+        return SparsityReport(
+            layers={
+                name: {
+                    condition: sparsity_of(
+                        layers[name], batch["labels"] if name == "class_capsules" else None
+                    )
+                    for condition, layers in poses.items()
+                }
+                for name in poses[FEED_FORWARD]
+            },
+            energy={condition: float(values.mean()) for condition, values in energies.items()},
+            model=subject.name,
+            step=subject.step,
+            clamped=self.clamped,
+            penalty=self.penalty,
+            steps=self.steps,
+            rate=self.rate,
+            **of_test_images(subject.recipe.data, count, command),
+        )
+
+    def _inferred(self, subject, batch, progress=QUIET):
+        """Poses and energies of a batch, by condition."""
+        labels = batch["labels"] if self.clamped else None
+        options = {"penalty": self.penalty, "steps": self.steps, "rate": self.rate}
+        return infer_activities(subject, batch["images"], labels, progress=progress, **options)
+
+    def rows(self, result):
+        return [
+            {"layer": layer, "condition": condition, **_texts(sparsity)}
+            for layer, conditions in result.layers.items()
+            for condition, sparsity in conditions.items()
+        ]
+
+    def draw(self, subjects, result):
+        from capszoo.visualize import draw_inferred_poses
+
+        (subject,) = subjects
+        data = subject.recipe.data
+        batch = data.open("test").batch(np.arange(DRAWN), None)
+        poses, _ = self._inferred(subject, batch)
+        drawn = {condition: layers["class_capsules"] for condition, layers in poses.items()}
+        return {"inferred": draw_inferred_poses(batch["images"], drawn, batch["labels"], data.class_names)}
+
+
+def _texts(sparsity):
+    """A `Sparsity` as texts by column."""
+    share = sparsity.labelled_longest
+    lengths = {"labelled": sparsity.labelled, "others": sparsity.others}
+    return {
+        "active": f"{sparsity.active:.2f}",
+        "Hoyer": f"{sparsity.hoyer:.3f}",
+        "longest": f"{sparsity.largest:.3f}",
+        "labelled longest": "" if share is None else f"{share:.1%}",
+        **{column: "" if length is None else f"{length:.3f}" for column, length in lengths.items()},
+    }

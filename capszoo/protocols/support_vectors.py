@@ -19,6 +19,8 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import typing
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,51 +29,17 @@ from capszoo.data import Affnist, AffnistSynth
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
 from capszoo.extras import extra
+from capszoo.models.architecture import Architecture
 from capszoo.progress import QUIET
 from capszoo.protocols.capsule_outputs import capsule_outputs, once
+from capszoo.protocols.classification import ShareOfWrong
+from capszoo.protocols.protocol import variant
 
 LOGGER = logging.getLogger(__name__)
 # Of the authors' code.
 MACHINE = {"kernel": "rbf", "C": 100.0, "gamma": 0.1, "tol": 1e-3}
 # Of each base digit so many images; and one digit of so many is tested.
 IMAGES = 7
-
-
-def svm(recipe):
-    """The preset's own data set: fitted to its training images, unaugmented, and tested on its test images."""
-    return HeadData(recipe.data, recipe.data)
-
-
-def svm_affnist(recipe):
-    """affNIST: fitted to most digits of its test set, tested on the others; the network has seen none (Table 1, a)."""
-    return HeadData(Affnist())
-
-
-def svm_affnist_synth(recipe):
-    """As `svm_affnist`, on our own affine digits made from MNIST's test set; not affNIST itself."""
-    return HeadData(AffnistSynth(transforms=IMAGES))
-
-
-def svm_transfer_affnist(recipe):
-    """Fitted to the preset's own training images, tested on the affNIST images of `svm_affnist` (Table 1, b)."""
-    return HeadData(Affnist(), recipe.data)
-
-
-def svm_transfer_affnist_synth(recipe):
-    """As `svm_transfer_affnist`, on our own affine digits made from MNIST's test set; not affNIST itself."""
-    return HeadData(AffnistSynth(transforms=IMAGES), recipe.data)
-
-
-HEADS = {
-    function.__name__: function
-    for function in (
-        svm,
-        svm_affnist,
-        svm_affnist_synth,
-        svm_transfer_affnist,
-        svm_transfer_affnist_synth,
-    )
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +172,56 @@ def _fit(model, split, masked):
     return SVC(**MACHINE, cache_size=1000).fit(features, labels)
 
 
-def predict_masked_svm(model, split, progress=QUIET):
-    """As `predict_svm`, on masked poses."""
-    return predict_svm(model, split, progress, masked=True)
+@dataclasses.dataclass(frozen=True)
+class SupportVectorError(ShareOfWrong):
+    """The test error of a support vector machine on poses; see `predict_svm`.
+
+    where:
+      choose: the `HeadData` of a recipe.
+      masked: multiply the poses by the output `presence`.
+    """
+
+    source: typing.ClassVar[str] = "Rawlinson et al. 2018, section 3.1 and Table 1"
+    metric: typing.ClassVar[str] = "SVM test error"
+    role: typing.ClassVar[type] = Architecture
+    choose: typing.ClassVar[Callable]
+    masked: typing.ClassVar[bool] = False
+
+    def data(self, recipe):
+        return self.choose(recipe)
+
+    def predict(self, model, split, progress):
+        return predict_svm(model, split, progress, self.masked)
+
+
+_DATA = {
+    "svm": (
+        "The preset's own data set: fitted to its training images, unaugmented, and tested on its test images.",
+        lambda recipe: HeadData(recipe.data, recipe.data),
+    ),
+    "svm_affnist": (
+        "affNIST: fitted to most digits of its test set, tested on the others; the network has seen none (Table 1, a).",
+        lambda recipe: HeadData(Affnist()),
+    ),
+    "svm_affnist_synth": (
+        "As `svm_affnist`, on our own affine digits made from MNIST's test set; not affNIST itself.",
+        lambda recipe: HeadData(AffnistSynth(transforms=IMAGES)),
+    ),
+    "svm_transfer_affnist": (
+        "Fitted to the preset's own training images, tested on the affNIST images of `svm_affnist` (Table 1, b).",
+        lambda recipe: HeadData(Affnist(), recipe.data),
+    ),
+    "svm_transfer_affnist_synth": (
+        "As `svm_transfer_affnist`, on our own affine digits made from MNIST's test set; not affNIST itself.",
+        lambda recipe: HeadData(AffnistSynth(transforms=IMAGES), recipe.data),
+    ),
+}
+for _name, (_promise, _choose) in _DATA.items():
+    variant(SupportVectorError, _name, _promise, choose=staticmethod(_choose))
+    variant(
+        SupportVectorError,
+        f"masked_{_name}",
+        f"As `{_name}`, on masked poses.",
+        choose=staticmethod(_choose),
+        masked=True,
+    )

@@ -1,11 +1,12 @@
 """Novel viewpoints: two models that do equally well on familiar ones, compared on the others."""
 
 import dataclasses
+import typing
 
-from capszoo.config import ConfigError
-from capszoo.progress import QUIET
-from capszoo.protocols.classification import evaluate
+from capszoo.config import ConfigError, section
+from capszoo.models.architecture import Classifies
 from capszoo.protocols.measurement import Measurement
+from capszoo.protocols.protocol import Protocol, get_protocol
 from capszoo.protocols.report import Report
 
 # Hinton et al. 2018, Table 2: test errors by factor, kind of viewpoint and model.
@@ -23,7 +24,7 @@ KINDS = ("novel", "familiar")  # in the order of the table's rows
 
 
 @dataclasses.dataclass(frozen=True)
-class ViewpointComparison(Report):
+class ViewpointReport(Report):
     """One half of Table 2: a factor, and the errors of two models on familiar and on novel viewpoints.
 
     where:
@@ -42,22 +43,64 @@ class ViewpointComparison(Report):
     reduction: float | None
 
 
-def compare_viewpoints(cnn, capsules, *, command="", progress=QUIET) -> ViewpointComparison:
-    """Measures two `Subject`s, trained on the same familiar viewpoints, as Table 2 does.
+@section("protocol", "viewpoints")
+@dataclasses.dataclass(frozen=True)
+class ViewpointProtocol(Protocol):
+    """A CNN and capsules, in this order, trained on the same familiar viewpoints, measured on these and on novel ones.
 
     The capsules should have been stopped where their error on familiar test viewpoints equals the CNN's:
     `train.stop_at_error=<that error> train.stop_split=test`.
-
-    where:
-      command: the command line that measures the same again.
-      progress: counts the images of each measurement.
 
     Errors: `ConfigError` for models of different data sets and for ones that know all viewpoints; `DataNotFound`.
     Source: Hinton et al. 2018, section 5.1 and Table 2.
     Differs from the paper: it does not say how near "matched" is, nor between which steps it looked. Training here
     looks after every epoch, so that the capsules can be better than the CNN; `mismatch` says by how much.
     """
-    columns = {"cnn": cnn, "capsules": capsules}
+
+    source: typing.ClassVar[str] = "Hinton et al. 2018, section 5.1 and Table 2"
+    metric: typing.ClassVar[str] = "test error"
+    role: typing.ClassVar[type] = Classifies
+    models: typing.ClassVar[tuple[int, int | None]] = (2, 2)
+
+    def measured(self, subjects, command, progress):
+        columns = dict(zip(("cnn", "capsules"), subjects, strict=True))
+        factor = _common_factor(*subjects)
+        errors = {kind: {} for kind in KINDS}
+        for kind in KINDS:
+            protocol = get_protocol(f"{kind}_{factor}s")
+            for column, subject in columns.items():
+                measured = protocol.measure([subject], command=command, progress=progress)
+                errors[kind][column] = dataclasses.replace(measured, paper=TABLE_2[factor][kind][column])
+        values = {kind: {column: m.value for column, m in row.items()} for kind, row in errors.items()}
+        novel = values["novel"]
+        return ViewpointReport(
+            factor=factor,
+            names={column: subject.name for column, subject in columns.items()},
+            steps={column: subject.step for column, subject in columns.items()},
+            errors=errors,
+            mismatch=values["familiar"]["capsules"] - values["familiar"]["cnn"],
+            reduction=1 - novel["capsules"] / novel["cnn"] if novel["cnn"] else None,
+        )
+
+    def rows(self, result):
+        rows = []
+        for kind, errors in result.errors.items():
+            row = {result.factor: kind}
+            for column, m in errors.items():
+                row[f"{column}: {result.names[column]}"] = f"{m.value:.2%} (n={m.n})"
+                row[f"paper's {column}"] = f"{m.paper:.1%}"
+            rows.append(row)
+        return rows
+
+    def notes(self, result):
+        steps = ", ".join(f"{column} {step}" for column, step in result.steps.items())
+        return [
+            f"familiar error of the capsules less that of the CNN: {result.mismatch:+.2%}; training steps: {steps}"
+        ]
+
+
+def _common_factor(cnn, capsules):
+    """The factor whose familiar values both models were trained on. Errors: `ConfigError`."""
     if cnn.recipe.data != capsules.recipe.data:
         raise ConfigError(
             f"both models must be trained on the same data. Received: {cnn.recipe.data} and {capsules.recipe.data}"
@@ -68,20 +111,4 @@ def compare_viewpoints(cnn, capsules, *, command="", progress=QUIET) -> Viewpoin
             "models trained with data.views='familiar azimuth' or 'familiar elevation' are needed. "
             f"Received: {factor!r}"
         )
-    errors = {kind: {} for kind in KINDS}
-    for kind in KINDS:
-        for column, subject in columns.items():
-            measured = evaluate(
-                subject.model, subject.recipe, f"{kind}_{factor}s", command=command, progress=progress
-            )
-            errors[kind][column] = dataclasses.replace(measured, paper=TABLE_2[factor][kind][column])
-    values = {kind: {column: m.value for column, m in row.items()} for kind, row in errors.items()}
-    novel = values["novel"]
-    return ViewpointComparison(
-        factor=factor,
-        names={column: subject.name for column, subject in columns.items()},
-        steps={column: subject.step for column, subject in columns.items()},
-        errors=errors,
-        mismatch=values["familiar"]["capsules"] - values["familiar"]["cnn"],
-        reduction=1 - novel["capsules"] / novel["cnn"] if novel["cnn"] else None,
-    )
+    return factor

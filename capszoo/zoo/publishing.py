@@ -14,7 +14,7 @@ from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET
-from capszoo.protocols import evaluate, provenance
+from capszoo.protocols import NumberProtocol, evaluate, get_protocol, provenance
 from capszoo.search import record as searches
 from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
 from capszoo.training.weight_files import (
@@ -112,15 +112,19 @@ def _measured(folder):
 
 def _measure(model, recipe, before, progress):
     metrics, missing = [], None
-    for protocol in recipe.card.protocols:
-        command = f"capszoo evaluate {recipe.name} --protocol {protocol}"
+    protocols = {name: get_protocol(name) for name in recipe.card.protocols}
+    for name, protocol in protocols.items():
+        if not isinstance(protocol, NumberProtocol):
+            raise ConfigError(f"card.protocols: {name!r} gives a report, and a card has numbers.")
+    for name, protocol in protocols.items():
+        command = f"capszoo evaluate {recipe.name} --protocol {name}"
         try:
             metrics.append(evaluate(model, recipe, protocol, command=command, progress=progress))
         except DataNotFound as error:
-            if protocol in before:
+            if name in before:
                 raise
             missing = error
-            progress.say(f"{protocol} is not measured: {error}")
+            progress.say(f"{name} is not measured: {error}")
         else:
             progress.say(metrics[-1].sentence())
     if missing and not metrics:

@@ -10,7 +10,7 @@ from capszoo import visualize
 from capszoo.config import ConfigError
 from capszoo.models import AttentionCapsNet
 from capszoo.models.predictive_coding.attention import EvidenceBound, sample_images
-from capszoo.protocols import Subject, likelihood, measure_likelihood
+from capszoo.protocols import LikelihoodProtocol, Subject, likelihood
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights
 from capszoo.training.health import check_health
 from capszoo.training.run import train
@@ -67,22 +67,24 @@ def test_scores_are_the_shares_of_the_parts_that_objects_are_parents_of(subject,
 
 
 def test_learning_makes_held_out_images_likelier(subject, fresh):
-    report = measure_likelihood([subject, fresh], images=40, samples=5, batch_size=20)
+    report = LikelihoodProtocol(images=40, samples=5, batch_size=20).measure([subject, fresh])
     assert report.models["trained"]["bound"] > report.models["fresh"]["bound"] + 0.1
 
 
 def test_more_samples_bring_the_bound_nearer_and_none_reaches_the_ceiling(subject):
-    few, many = (measure_likelihood([subject], images=40, samples=k).models["trained"] for k in (1, 40))
+    few, many = (
+        LikelihoodProtocol(images=40, samples=k).measure([subject]).models["trained"] for k in (1, 40)
+    )
     assert few["importance"] == pytest.approx(few["bound"], abs=1e-6)
     assert many["importance"] > many["bound"]
-    report = measure_likelihood([subject], images=40, samples=1)
+    report = LikelihoodProtocol(images=40, samples=1).measure([subject])
     assert report.models["trained"]["importance"] < report.ceiling
     assert report.ceiling == pytest.approx(-0.5 * np.log(2 * np.pi * np.e * 0.01))
 
 
 def test_samples_that_agree_make_both_bounds_what_they_say(subject, monkeypatch):
     monkeypatch.setattr(likelihood, "importance_weights", lambda *_: np.full((8, 10), 784.0))
-    values = measure_likelihood([subject], images=10, samples=8).models["trained"]
+    values = LikelihoodProtocol(images=10, samples=8).measure([subject]).models["trained"]
     assert values["bound"] == pytest.approx(1)
     assert values["importance"] == pytest.approx(1)
 
@@ -101,8 +103,8 @@ def test_with_a_single_sample_at_the_mean_the_bound_is_what_the_distribution_say
 
 
 def test_the_same_images_have_the_same_noise_for_every_model(subject, fresh):
-    alone = measure_likelihood([subject], images=20, samples=1)
-    beside = measure_likelihood([fresh, subject], images=20, samples=1)
+    alone = LikelihoodProtocol(images=20, samples=1).measure([subject])
+    beside = LikelihoodProtocol(images=20, samples=1).measure([fresh, subject])
     assert alone.gaussian == beside.gaussian
     of_model = beside.models["trained"]
     assert of_model["gain"] == pytest.approx(of_model["importance"] - beside.gaussian)
@@ -133,13 +135,13 @@ def test_gaussians_are_those_of_scipy(subject):
 
 
 def test_importance_weights_are_one_for_each_sample_and_image(subject, images):
-    logs = importance_weights(subject.model, images, images, samples=3, batch_size=8)
+    logs = importance_weights(subject, images, images, samples=3, batch_size=8)
     assert logs.shape == (3, 20)
     assert (logs.std(axis=0) > 0).all()
 
 
 def test_the_report_says_what_was_measured(subject):
-    report = measure_likelihood([subject], images=10, samples=2, command="capszoo likelihood x")
+    report = LikelihoodProtocol(images=10, samples=2).measure([subject], command="capszoo compare x")
     written = json.loads(report.to_json())
     assert (written["n"], written["samples"], written["noise"]) == (10, 2, 0.1)
     assert 1 / 3 <= written["choice"]["trained"] <= 1
@@ -148,14 +150,16 @@ def test_the_report_says_what_was_measured(subject):
 
 def test_a_model_without_a_bound_is_refused(subject):
     recipe = parse_recipe("x", {"model": {"name": "dynamic", "channels": 4}, "data": {"name": "mnist"}})
-    with pytest.raises(ConfigError, match=r"such as 'attention'\. Received: 'dynamic'"):
-        measure_likelihood([Subject("x", recipe, None)])
+    with pytest.raises(
+        ConfigError, match=r"bounds the likelihood.*such as .*attention.*\. Received: DynamicCapsNet"
+    ):
+        LikelihoodProtocol().measure([Subject("x", recipe, None)])
 
 
 def test_models_of_another_noise_are_not_compared(subject):
     other = Subject("other", recipe_of(noise=0.2), None)
     with pytest.raises(ConfigError, match="the same data and noise"):
-        measure_likelihood([subject, other])
+        LikelihoodProtocol().measure([subject, other])
 
 
 def test_samples_are_images_whose_parts_have_one_parent_each(subject):

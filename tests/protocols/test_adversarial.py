@@ -8,7 +8,7 @@ import pytest
 from support import Recorded
 
 from capszoo.config import ConfigError
-from capszoo.protocols import Subject, adversarial, draw_robustness, measure_robustness, wilson
+from capszoo.protocols import AttackProtocol, Subject, adversarial, draw_robustness, wilson
 from capszoo.protocols.attacks import fgsm, loss_gradient
 from capszoo.training.scoring import predict_split, wrong
 from capszoo.zoo.recipes import parse_recipe
@@ -63,14 +63,8 @@ def measured(patched, recipe_folder):
         for seed, name in enumerate(("first", "second", "maker"))
     ]
     progress = Recorded()
-    report = measure_robustness(
-        made[:2],
-        made[2],
-        epsilons=EPSILONS,
-        images=COUNT,
-        command="again",
-        progress=progress,
-    )
+    protocol = AttackProtocol(images=COUNT, epsilons=EPSILONS, source_model="maker")
+    report = protocol.measure(made, command="again", progress=progress)
     assert (progress.begun, progress.counts) == ([("attack", 56, 0)], [50, 6])
     return report, {each.name: each for each in made}
 
@@ -181,8 +175,8 @@ def test_changed_pixels_stay_between_the_images_own_black_and_white(measured, re
 
 def test_the_same_images_are_chosen_every_time(recipe):
     reports = [
-        measure_robustness([subject(recipe, "a", 0)], epsilons=(0.2,), images=count)
-        for count in (20, 20, None)
+        AttackProtocol(epsilons=(0.2,), images=count).measure([subject(recipe, "a", 0)])
+        for count in (20, 20, 0)
     ]
     assert reports[0].curves == reports[1].curves
     assert [r.n for r in reports] == [20, 20, 150]
@@ -251,7 +245,7 @@ def test_the_figure_has_a_line_for_each_curve_in_the_panel_of_its_kind(measured)
 
 
 def test_without_a_black_box_there_is_no_panel_for_one_and_all_images_can_be_attacked(recipe):
-    report = measure_robustness([subject(recipe, "a", 0)], epsilons=(0.2,), images=None)
+    report = AttackProtocol(epsilons=(0.2,), images=0).measure([subject(recipe, "a", 0)])
     assert (report.n, report.out_of) == (150, 150)
     assert len(draw_robustness(report).axes) == 2
 
@@ -260,9 +254,9 @@ def test_models_that_take_other_images_or_share_a_name_are_refused(recipe):
     first = subject(recipe, "a", 0)
     other = Subject("b", recipe("tiny_cnn", "data.standardise=false", "data.jitter=raw"), None)
     with pytest.raises(ConfigError, match="the same images"):
-        measure_robustness([first, other])
+        AttackProtocol().measure([first, other])
     with pytest.raises(ConfigError, match="a name of its own"):
-        measure_robustness([first], first)
+        AttackProtocol().measure([first, first])
 
 
 def test_options_of_training_alone_do_not_make_data_different(recipe):
@@ -274,18 +268,25 @@ def test_options_of_training_alone_do_not_make_data_different(recipe):
 @pytest.mark.parametrize(
     "epsilons", [(), (0.0, 0.1), (0.2, 0.1), (0.1, 0.1), (0.1, float("inf")), (0.1, float("nan"))]
 )
-def test_epsilons_must_be_positive_and_rise(recipe, epsilons):
-    with pytest.raises(ValueError, match="must be positive and rise"):
-        measure_robustness([subject(recipe, "a", 0)], epsilons=epsilons)
+def test_epsilons_must_be_positive_and_rise(epsilons):
+    with pytest.raises(ConfigError, match="must be positive and rise"):
+        AttackProtocol(epsilons=epsilons)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_the_maker_of_a_black_box_is_one_of_several_models(recipe, names):
+    subjects = [subject(recipe, name, 0) for name in names]
+    with pytest.raises(ConfigError, match=f"one of at least two models, {', '.join(names)}. Received: 'c'"):
+        AttackProtocol(source_model="c").measure(subjects)
 
 
 @pytest.mark.parametrize("count", [151, -1])
 def test_more_images_than_there_are_cannot_be_attacked(recipe, count):
     with pytest.raises(ValueError, match="from 1 to 150"):
-        measure_robustness([subject(recipe, "a", 0)], images=count)
+        AttackProtocol(images=count).measure([subject(recipe, "a", 0)])
 
 
 def test_several_labels_per_image_are_refused():
     pairs = parse_recipe("pairs", {"model": {"name": "dynamic"}, "data": {"name": "multimnist"}})
     with pytest.raises(ConfigError, match="one label per image"):
-        measure_robustness([Subject("pairs", pairs, None)])
+        AttackProtocol().measure([Subject("pairs", pairs, None)])

@@ -1,5 +1,6 @@
 """The command line measures runs of the tiny nets as it does presets."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ from tiny import PROBABILISTIC
 from tiny_norb import read_pairs
 
 from capszoo.data import smallnorb
+from capszoo.protocols import protocols
 from capszoo.training.run import train
 from capszoo.zoo.recipes import read_recipe
 
@@ -50,7 +52,7 @@ def test_a_run_is_evaluated_by_its_own_recipe(run, tmp_path):
 
 
 def test_table_2_is_printed_and_written(run, tmp_path):
-    status, out, _ = run("viewpoints", "first", "second", "--json", tmp_path / "table.json")
+    status, out, _ = run("compare", "first", "second", "--protocol", "viewpoints", "--out", tmp_path)
     assert status == 0
     for word in (
         "cnn: first",
@@ -61,30 +63,58 @@ def test_table_2_is_printed_and_written(run, tmp_path):
         "training steps: cnn 3, capsules 3",
     ):
         assert word in out
-    table = json.loads((tmp_path / "table.json").read_text())
-    assert table["errors"]["familiar"]["cnn"]["command"] == "capszoo viewpoints first second"
+    table = json.loads((tmp_path / "viewpoints.json").read_text())
+    command = "capszoo compare first second --protocol viewpoints"
+    assert table["errors"]["familiar"]["cnn"]["command"] == command
     assert table["names"] == {"cnn": "first", "capsules": "second"}
 
 
 def test_an_attack_is_printed_written_and_drawn(run, tmp_path):
-    options = ("--images", 6, "--epsilon", 0.3, "--epsilon", 0.1, "--loss", "objective")
-    status, out, _ = run("attack", "first", "--source", "second", "--out", tmp_path / "new", *options)
+    options = ("--set", "images=6", "--set", "epsilons=[0.1, 0.3]", "--set", "loss=objective")
+    status, out, _ = run(
+        *("compare", "first", "second", "--protocol", "attack", "--out", tmp_path / "new", *options),
+        *("--set", "source_model=second"),
+    )
     assert status == 0
     assert "first, images of second" in out
     assert "of the gradients are zero" in out
     report = json.loads((tmp_path / "new" / "attack.json").read_text())
     assert [point["epsilon"] for point in report["curves"][0]["points"]] == [0, 0.1, 0.3]
     assert (report["n"], report["loss"], report["space"]) == (6, "objective", "model input, in [0, 1]")
-    assert report["command"].startswith("capszoo attack first --images 6 --loss objective")
-    assert report["command"].endswith("--source second --epsilon 0.3 --epsilon 0.1")
-    assert np.asarray(Image.open(tmp_path / "new" / "attack.png")).std() > 0
+    assert report["command"] == (
+        "capszoo compare first second --protocol attack --set images=6 --set 'epsilons=[0.1, 0.3]' "
+        "--set loss=objective --set source_model=second"
+    )
+    assert np.asarray(Image.open(tmp_path / "new" / "attack_attack.png")).std() > 0
+
+
+def test_models_are_measured_one_after_the_other_by_a_protocol_of_one_model(run, tmp_path):
+    arguments = ("--protocol", "novel_azimuths", "--out", tmp_path)
+    status, out, err = run("compare", "first", "second", *arguments)
+    assert status == 0, err
+    for name in ("first", "second"):
+        result = json.loads((tmp_path / name / "novel_azimuths.json").read_text())
+        assert result["command"] == f"capszoo evaluate {name} --protocol novel_azimuths"
+        assert f"{name}: novel_azimuths: test error {result['value']:.2%}" in out
+
+
+def test_every_protocol_is_listed_with_its_options(run):
+    status, out, _ = run("protocols")
+    assert status == 0
+    for name, protocol in protocols().items():
+        (line,) = (line for line in out.splitlines() if line.split()[:1] == [name])
+        assert all(field.name in line for field in dataclasses.fields(protocol))
 
 
 def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
     for arguments in (
         ("evaluate", "first", "--protocol", "novel_elevations"),
-        ("attack", "first", "--against", "first", "--out", "x"),
-        ("viewpoints", "nowhere", "first"),
+        ("compare", "first", "first", "--protocol", "attack"),
+        ("compare", "nowhere", "first", "--protocol", "viewpoints"),
+        ("evaluate", "first", "--protocol", "viewpoints"),
+        ("evaluate", "first", "--protocol", "sparsity"),
+        ("evaluate", "first", "--set", "images=3"),
+        ("evaluate", "first", "--protocol", "attack", "--set", "image=3"),
     ):
         status, _, err = run(*arguments)
         assert status == 1
@@ -113,44 +143,54 @@ def digits(data):
 
 
 def test_sparsity_is_measured_and_drawn(run, digits, tmp_path):
-    status, out, err = run("sparsity", digits / "sum", "--images", 3, "--steps", 2, "--out", tmp_path)
+    status, out, err = run(
+        *("evaluate", digits / "sum", "--protocol", "sparsity", "--set", "images=3", "--set", "steps=2"),
+        *("--out", tmp_path),
+    )
     assert status == 0, err
     report = json.loads((tmp_path / "sparsity.json").read_text())
     assert (report["n"], report["steps"], report["penalty"]) == (3, 2, {"class_capsules": 1.0})
     for condition, measured in report["layers"]["class_capsules"].items():
         assert f"{measured['hoyer']:.3f}" in out, condition
-    assert Image.open(tmp_path / "inferred.png").width > 100
+    assert Image.open(tmp_path / "sparsity_inferred.png").width > 100
 
 
 def test_likelihoods_are_measured_and_samples_drawn(run, digits, tmp_path):
-    arguments = ("--images", 4, "--samples", 2, "--out", tmp_path)
-    status, out, err = run("likelihood", digits / "attention", *arguments)
+    arguments = ("--set", "images=4", "--set", "samples=2", "--out", tmp_path)
+    status, out, err = run(
+        "evaluate", digits / "attention", "--protocol", "likelihood_comparison", *arguments
+    )
     assert status == 0, err
-    report = json.loads((tmp_path / "likelihood.json").read_text())
+    report = json.loads((tmp_path / "likelihood_comparison.json").read_text())
     assert (report["n"], report["samples"]) == (4, 2)
     assert f"{report['gaussian']:.4f}" in out
     for name in ("parse", "samples"):
-        assert Image.open(tmp_path / f"{name}.png").width > 100
+        assert Image.open(tmp_path / f"likelihood_comparison_{name}.png").width > 100
 
 
-def test_free_inference_is_measured_beside_the_networks_and_drawn(run, digits, tmp_path):
-    arguments = ("--images", 4, "--steps", 3, "--max-angle", 90, "--out", tmp_path)
-    status, out, err = run("infer-freely", digits / "probabilistic", *arguments)
+def test_latent_optimisation_is_measured_beside_the_networks_inference_and_drawn(run, digits, tmp_path):
+    arguments = ("--set", "images=4", "--set", "steps=3", "--set", "max_angle=90", "--out", tmp_path)
+    status, out, err = run(
+        "evaluate", digits / "probabilistic", "--protocol", "latent_optimisation", *arguments
+    )
     assert status == 0, err
-    report = json.loads((tmp_path / "infer_freely.json").read_text())
+    report = json.loads((tmp_path / "latent_optimisation.json").read_text())
     assert (report["n"], report["steps"], report["max_angle"]) == (4, 3, 90)
     for condition in ("upright", "turned"):
         assert f"{report['network'][condition]['loss']:.1f}" in out
-        assert f"{report['free'][condition]['error']:.1%}" in out
-        assert Image.open(tmp_path / f"{condition}.png").width > 100
+        assert f"{report['optimised'][condition]['error']:.1%}" in out
+        assert Image.open(tmp_path / f"latent_optimisation_{condition}.png").width > 100
 
 
 def test_networks_with_and_without_routing_are_compared(run, digits, tmp_path):
-    status, out, err = run("compare-routing", digits / "sum", digits / "routed", "--out", tmp_path)
+    status, out, err = run(
+        *("compare", digits / "sum", digits / "routed", "--protocol", "routing_comparison"),
+        *("--out", tmp_path),
+    )
     assert status == 0, err
-    assert "no routing, decoder (" in out
-    assert "paper 0.66%" in out
-    errors = json.loads((tmp_path / "compare_routing.json").read_text())["errors"]
+    assert "no routing, decoder " in out
+    assert "0.66%" in out
+    errors = json.loads((tmp_path / "routing_comparison.json").read_text())["errors"]
     assert {condition: error["paper"] for condition, error in errors.items()} == {
         "no routing, decoder": 0.0066,
         "routing, decoder": 0.0077,

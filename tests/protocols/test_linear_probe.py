@@ -5,11 +5,9 @@ import pytest
 
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
-from capszoo.protocols import PROTOCOLS, evaluate
+from capszoo.protocols import evaluate, get_protocol, protocols
 from capszoo.protocols.linear_probe import (
-    PROBES,
     fitted_probe,
-    predict_presence_probe,
     predict_probe,
     probe_features,
 )
@@ -41,7 +39,11 @@ def recipe_of(name="probabilistic", **data):
 
 
 def test_every_probe_is_a_protocol_with_poses_and_without():
-    assert {*PROBES, *(f"presence_{name}" for name in PROBES)} <= set(PROTOCOLS)
+    probes = [name for name in protocols() if name.startswith("probe")]
+    assert len(probes) == 7
+    for name in probes:
+        assert not get_protocol(name).presence_only
+        assert get_protocol(f"presence_{name}").presence_only
 
 
 def test_features_are_logits_and_poses_side_by_side():
@@ -55,7 +57,7 @@ def test_features_are_logits_and_poses_side_by_side():
 
 
 def test_it_is_fitted_to_the_training_images_as_they_are_and_tested_on_turned_ones():
-    data = PROTOCOLS["probe_rotated_90"](recipe_of()).open("test")
+    data = get_protocol("probe_rotated_90").data(recipe_of()).open("test")
     turned = RotatedMnist(max_angle=90).open("test")
     rows = np.arange(20)
     np.testing.assert_array_equal(data.batch(rows)["images"], turned.batch(rows, None)["images"])
@@ -64,13 +66,13 @@ def test_it_is_fitted_to_the_training_images_as_they_are_and_tested_on_turned_on
 
 
 def test_a_turned_digit_stands_in_the_middle_of_a_larger_canvas():
-    data = PROTOCOLS["probe_rotated_45"](recipe_of(pad=6))
+    data = get_protocol("probe_rotated_45").data(recipe_of(pad=6))
     assert data.image_shape == (40, 40, 1)
     images = data.open("test").batch(np.arange(5))["images"]
     plain = RotatedMnist(max_angle=45).open("test").batch(np.arange(5), None)["images"]
     np.testing.assert_array_equal(images[:, 6:-6, 6:-6], plain)
     assert images.sum() == pytest.approx(plain.sum())
-    small = PROTOCOLS["probe_rotated_45"](recipe_of())
+    small = get_protocol("probe_rotated_45").data(recipe_of())
     assert data.open("test").fingerprint() != small.open("test").fingerprint()
 
 
@@ -84,9 +86,9 @@ def test_the_error_is_measured_and_named_beside_the_papers():
 
 
 def test_scores_are_probabilities_of_all_classes():
-    split = PROTOCOLS["probe"](recipe_of()).open("test")
-    for predict in (predict_probe, predict_presence_probe):
-        scores, labels = predict(Coarse(), split)
+    split = get_protocol("probe").data(recipe_of()).open("test")
+    for presence_only in (False, True):
+        scores, labels = predict_probe(Coarse(), split, presence_only=presence_only)
         assert scores.shape == (100, 10)
         np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
         np.testing.assert_array_equal(labels, Mnist(validation=50).open("test").labels)
@@ -105,7 +107,7 @@ def test_affine_digits_are_for_models_of_their_canvas():
 
 def test_a_canvas_of_another_size_is_refused():
     with pytest.raises(ConfigError, match="turned digits are 28x28, or on 40x40"):
-        PROTOCOLS["probe_rotated_45"](recipe_of(pad=3))
+        get_protocol("probe_rotated_45").data(recipe_of(pad=3))
 
 
 def test_probes_of_one_network_share_their_classifiers():

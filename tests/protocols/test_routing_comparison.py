@@ -6,7 +6,7 @@ import pytest
 from tiny import write_mnist
 
 from capszoo.config import ConfigError
-from capszoo.protocols import Subject, compare_routing
+from capszoo.protocols import RoutingProtocol, Subject
 from capszoo.protocols.routing_comparison import APPENDIX_A
 from capszoo.zoo.recipes import parse_recipe
 
@@ -31,7 +31,7 @@ def test_every_condition_has_its_number_of_the_paper():
         for routing in ("dynamic", "sum")
         for decoder in (True, False)
     ]
-    comparison = compare_routing(conditions)
+    comparison = RoutingProtocol().measure(conditions)
     assert {name: measured.paper for name, measured in comparison.errors.items()} == APPENDIX_A
     assert all(measured.n == 100 for measured in comparison.errors.values())
     assert set(json.loads(comparison.to_json())["names"]) == set(APPENDIX_A)
@@ -39,15 +39,15 @@ def test_every_condition_has_its_number_of_the_paper():
 
 def test_two_models_of_one_condition_are_refused():
     with pytest.raises(ConfigError, match="Received two of 'no routing, decoder'"):
-        compare_routing([subject(), subject(routing="mean")])
+        RoutingProtocol().measure([subject(), subject(routing="mean")])
 
 
 def test_models_of_different_data_are_refused():
     with pytest.raises(ConfigError, match="the same data"):
-        compare_routing([subject(), subject(validation=40, decoder=False)])
+        RoutingProtocol().measure([subject(), subject(validation=40, decoder=False)])
 
 
 def test_models_without_a_choice_of_decoder_are_refused():
-    recipe = parse_recipe("x", {"model": {"name": "attention"}, "data": {"name": "mnist"}})
-    with pytest.raises(ConfigError, match=r"such as 'predictive_coding' are needed\. Received: 'attention'"):
-        compare_routing([Subject("x", recipe, None)])
+    recipe = parse_recipe("x", {"model": {"name": "cnn"}, "data": {"name": "mnist"}})
+    with pytest.raises(ConfigError, match=r"such as 'predictive_coding' are needed\. Received: 'cnn'"):
+        RoutingProtocol().measure([Subject("x", recipe, None)])

@@ -7,7 +7,7 @@ import pytest
 from support import Recorded, fill
 
 from capszoo.config import ConfigError
-from capszoo.protocols import Subject, infer_activities, measure_sparsity
+from capszoo.protocols import SparsityProtocol, Subject, infer_activities
 from capszoo.protocols.sparsity import sparsity_of
 from capszoo.visualize import draw_inferred_poses
 from capszoo.zoo.recipes import parse_recipe
@@ -34,7 +34,7 @@ def subject(data):
 
 @pytest.fixture(scope="module")
 def report(subject):
-    return measure_sparsity(subject, 12, steps=400, command="capszoo sparsity tiny")
+    return SparsityProtocol(images=12, steps=400).measure([subject], command="capszoo evaluate tiny")
 
 
 def poses_of(*lengths):
@@ -89,7 +89,7 @@ def test_the_feed_forward_condition_is_the_models_own(subject):
 
 
 def test_without_labels_and_penalty_nothing_moves(subject):
-    report = measure_sparsity(subject, 3, steps=5, clamped=False)
+    report = SparsityProtocol(images=3, steps=5, clamped=False).measure([subject])
     layer = report.layers["class_capsules"]
     assert layer["inference"].largest == pytest.approx(layer["feed-forward"].largest, rel=1e-4)
     assert layer["inference with L1"].largest < layer["inference"].largest
@@ -99,18 +99,18 @@ def test_the_report_says_what_was_measured(report):
     written = json.loads(report.to_json())
     assert (written["model"], written["step"], written["n"], written["steps"]) == ("tiny", 7, 12, 400)
     assert written["penalty"] == {"class_capsules": 1.0}
-    assert written["command"] == "capszoo sparsity tiny"
+    assert written["command"] == "capszoo evaluate tiny"
 
 
 def test_progress_is_told_until_all_is_done(subject):
     progress = Recorded()
-    measure_sparsity(subject, 3, steps=1, progress=progress)
+    SparsityProtocol(images=3, steps=1).measure([subject], progress=progress)
     assert (progress.begun, progress.counts) == ([("inference", 9, 0)], [3, 3, 3])
 
 
 def test_a_descent_that_diverges_is_an_error(subject):
     with pytest.raises(ArithmeticError, match=r"Lower the rate of 1e\+30"):
-        measure_sparsity(subject, 2, steps=50, rate=1e30)
+        SparsityProtocol(images=2, steps=50, rate=1e30).measure([subject])
 
 
 def test_a_descent_that_jumps_over_the_valley_is_an_error(subject):
@@ -118,13 +118,16 @@ def test_a_descent_that_jumps_over_the_valley_is_an_error(subject):
     with pytest.raises(
         ArithmeticError, match=r"with L1: the energy rose from \d.* to \d.*Lower the rate of 0\.01"
     ):
-        measure_sparsity(subject, 2, steps=50, penalty={"class_capsules": 1000.0})
+        SparsityProtocol(images=2, steps=50, penalty={"class_capsules": 1000.0}).measure([subject])
 
 
 def test_a_model_that_cannot_infer_is_refused(subject):
     recipe = parse_recipe("x", {"model": {"name": "dynamic", "channels": 4}, "data": {"name": "mnist"}})
-    with pytest.raises(ConfigError, match=r"such as 'predictive_coding'\. Received: 'dynamic'"):
-        measure_sparsity(Subject("x", recipe, None), 2)
+    with pytest.raises(
+        ConfigError,
+        match=r"infers its activities iteratively, such as predictive_coding\. Received: DynamicCapsNet",
+    ):
+        SparsityProtocol(images=2).measure([Subject("x", recipe, None)])
 
 
 def test_the_drawing_has_a_panel_for_each_capsule_image_and_condition(subject):

@@ -8,13 +8,12 @@ from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, affnist
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import ArraySplit
-from capszoo.protocols import PROTOCOLS, evaluate
+from capszoo.protocols import evaluate, get_protocol
 from capszoo.protocols.support_vectors import (
     HeadData,
     Rows,
     divide,
     pose_features,
-    predict_masked_svm,
     predict_svm,
 )
 from capszoo.zoo.recipes import parse_recipe
@@ -110,8 +109,8 @@ def test_an_affnist_whose_order_is_unknown_cannot_be_divided(monkeypatch):
 
 def test_a_transferred_machine_is_fitted_to_unaugmented_training_images_and_tested_on_the_same_rows():
     recipe = recipe_of(pad=6)
-    own = PROTOCOLS["svm_affnist_synth"](recipe).open("test")
-    transferred = PROTOCOLS["svm_transfer_affnist_synth"](recipe).open("test")
+    own = get_protocol("svm_affnist_synth").data(recipe).open("test")
+    transferred = get_protocol("svm_transfer_affnist_synth").data(recipe).open("test")
     np.testing.assert_array_equal(transferred.rows, own.rows)
     train = recipe.data.open("train")
     np.testing.assert_array_equal(all_of(transferred.fitting), train.images / np.float32(255))
@@ -169,7 +168,7 @@ def test_its_constants_are_those_of_the_authors():
 
 def test_a_masked_machine_sees_less():
     split = HeadData(*[recipe_of().data] * 2).open("test")
-    plain, masked = (predict(Pixels(), split)[0] for predict in (predict_svm, predict_masked_svm))
+    plain, masked = (predict_svm(Pixels(), split, masked=masked)[0] for masked in (False, True))
     assert not np.array_equal(plain, masked)
 
 
@@ -179,7 +178,7 @@ def test_a_masked_machine_sees_less():
 @pytest.mark.parametrize("name", [*NAMES, *(f"masked_{name}" for name in NAMES)])
 def test_it_is_a_protocol_of_this_name(name):
     recipe = recipe_of(pad=6)
-    assert isinstance(PROTOCOLS[name](recipe), HeadData)
+    assert isinstance(get_protocol(name).data(recipe), HeadData)
 
 
 def test_a_measurement_names_data_and_machine_and_the_papers_number():
@@ -197,7 +196,9 @@ def test_affine_digits_need_a_network_of_their_size():
 
 
 def test_a_network_without_classes_has_no_test_error():
-    with pytest.raises(ConfigError, match=r"'sparse' knows none\. Fit a classifier to its poses: svm, "):
+    with pytest.raises(
+        ConfigError, match=r"needs an architecture that classifies, .*\. Received: SparseCapsNet"
+    ):
         evaluate(Bars(), recipe_of(), "test_error")
 
 

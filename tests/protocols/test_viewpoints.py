@@ -7,8 +7,7 @@ import pytest
 from tiny_norb import VIEWS, Clairvoyant
 
 from capszoo.config import ConfigError
-from capszoo.protocols import Subject, compare_viewpoints, evaluate
-from capszoo.protocols.tables import viewpoint_table
+from capszoo.protocols import Subject, ViewpointProtocol, evaluate
 from capszoo.zoo.recipes import parse_recipe
 
 # Degrees, from the paper's text.
@@ -72,7 +71,7 @@ def test_table_2_has_both_models_on_both_kinds_of_viewpoints_beside_the_papers(r
     # from one familiar viewpoint on two.
     cnn = lambda category, view: np.where(np.isin(view, novel), category < 2, category < 1)  # noqa: E731
     capsules = lambda category, view: category < 1 + (view == familiar[0])  # noqa: E731
-    compared = compare_viewpoints(*pair_of(recipe, factor, cnn, capsules), command="again")
+    compared = ViewpointProtocol().measure(pair_of(recipe, factor, cnn, capsules), command="again")
     values = {kind: tuple(m.value for m in row.values()) for kind, row in compared.errors.items()}
     second = (1 + 1 / len(familiar)) / 5
     assert values["novel"] == pytest.approx((0.4, 0.2))
@@ -86,33 +85,33 @@ def test_table_2_has_both_models_on_both_kinds_of_viewpoints_beside_the_papers(r
 
 def test_the_comparison_is_json_and_a_table(recipe):
     errs = lambda category, view: category < 2  # noqa: E731
-    compared = compare_viewpoints(*pair_of(recipe, "azimuth", errs, errs), command="capszoo viewpoints a b")
+    compared = ViewpointProtocol().measure(
+        pair_of(recipe, "azimuth", errs, errs), command="capszoo compare a b"
+    )
     data = json.loads(compared.to_json())
     cell = data["errors"]["novel"]["capsules"]
     assert (cell["protocol"], cell["data"], cell["paper"], cell["command"]) == (
         "novel_azimuths",
         "synthnorb",
         0.135,
-        "capszoo viewpoints a b",
+        "capszoo compare a b",
     )
     assert cell["interval"][0] < cell["value"] == 0.4 < cell["interval"][1]
-    table = viewpoint_table(compared)
-    columns = [list(column.cells) for column in table.columns]
-    assert columns[0] == ["novel", "familiar"]
-    assert [column[0] for column in columns[1:]] == ["40.00% (n=75)", "20.0%", "40.00% (n=75)", "13.5%"]
-    assert [column[1] for column in columns[1:]] == ["40.00% (n=75)", "3.7%", "40.00% (n=75)", "3.7%"]
+    novel, familiar = (list(row.values()) for row in ViewpointProtocol().rows(compared))
+    assert novel == ["novel", "40.00% (n=75)", "20.0%", "40.00% (n=75)", "13.5%"]
+    assert familiar == ["familiar", "40.00% (n=75)", "3.7%", "40.00% (n=75)", "3.7%"]
 
 
 def test_a_cnn_without_errors_leaves_nothing_to_reduce(recipe):
     none = lambda category, view: 0 * view  # noqa: E731
-    assert compare_viewpoints(*pair_of(recipe, "azimuth", none, none)).reduction is None
+    assert ViewpointProtocol().measure(pair_of(recipe, "azimuth", none, none)).reduction is None
 
 
 def test_models_of_different_trainings_or_of_all_viewpoints_are_not_compared(recipe):
     cnn, _ = pair_of(recipe, "azimuth", None, None)
     other = Subject("other", recipe("tiny_em", *trained_on("elevation")), None)
     with pytest.raises(ConfigError, match=r"same data.*'familiar azimuth'.*'familiar elevation'"):
-        compare_viewpoints(cnn, other)
+        ViewpointProtocol().measure([cnn, other])
     everything = Subject("all", recipe("tiny_em"), None)
     with pytest.raises(ConfigError, match=r"are needed\. Received: 'all'"):
-        compare_viewpoints(everything, everything)
+        ViewpointProtocol().measure([everything, everything])

@@ -7,7 +7,7 @@ from support import Recorded
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.models.objective import set_accuracy
-from capszoo.protocols import PROTOCOLS, evaluate, wilson
+from capszoo.protocols import evaluate, protocols, wilson
 from capszoo.protocols.statistics import mean_interval
 from capszoo.training.scoring import wrong
 
@@ -91,7 +91,7 @@ def test_training_counts_ties_and_what_is_no_number_as_evaluation_does():
 
 
 def test_every_protocol_says_what_it_measures():
-    for protocol in PROTOCOLS.values():
+    for protocol in protocols().values():
         assert len(protocol.__doc__) > 20
 
 

@@ -1,4 +1,4 @@
-"""Inference without a network is judged as the network's own is."""
+"""Optimised latent variables are judged as those that the network infers."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
 from capszoo.data import RotatedMnist
-from capszoo.protocols import Subject, evaluate, measure_free_inference
+from capszoo.protocols import LatentOptimisationProtocol, Subject, evaluate
 from capszoo.protocols.linear_probe import fitted_probe
 from capszoo.zoo.recipes import parse_recipe
 
@@ -31,10 +31,9 @@ def subject(data):
 def measured(subject):
     """The report on all test images, the answers, and the progress."""
     progress = Recorded()
-    report, answers = measure_free_inference(
-        subject, 100, max_angle=90, steps=40, learning_rate=0.05, progress=progress
-    )
-    return report, answers, progress
+    protocol = LatentOptimisationProtocol(images=100, max_angle=90.0, steps=40, learning_rate=0.05)
+    report = protocol.measure([subject], progress=progress)
+    return report, report.answers, progress
 
 
 def test_the_network_is_judged_by_its_own_answer(subject, measured):
@@ -52,11 +51,11 @@ def test_the_network_is_judged_by_its_own_answer(subject, measured):
         assert 1 - presences.value == pytest.approx(network.presences)
 
 
-def test_free_inference_has_the_better_bound_and_is_judged_by_the_same_classifiers(subject, measured):
+def test_latent_optimisation_has_the_better_bound_and_is_judged_by_the_same_classifiers(subject, measured):
     report, answers, _ = measured
     fitting = subject.recipe.data.open("train")
     labels = subject.recipe.data.open("test").labels
-    for condition, found in report.free.items():
+    for condition, found in report.optimised.items():
         assert found.loss < report.network[condition].loss - 1
         logits = answers[condition][2]["logits"]
         right = fitted_probe(subject.model, fitting, presence_only=True).predict(logits) == labels
@@ -76,18 +75,18 @@ def test_progress_counts_the_steps_of_both_conditions(measured):
 @pytest.mark.parametrize("option", [{"images": 0}, {"steps": 0}])
 def test_nothing_to_infer_and_no_steps_are_refused_at_once(subject, option):
     with pytest.raises(ConfigError, match=r"must be at least 1\. Received: 0"):
-        measure_free_inference(subject, **option)
+        LatentOptimisationProtocol(**option)
 
 
 def test_other_data_are_refused():
     recipe = parse_recipe("tiny", {"model": {"name": "probabilistic"}, "data": {"name": "rotated_mnist"}})
     with pytest.raises(ConfigError, match=r"measured on MNIST\. Received: 'rotated_mnist'"):
-        measure_free_inference(Subject("tiny", recipe, None), 4)
+        LatentOptimisationProtocol(images=4).measure([Subject("tiny", recipe, None)])
 
 
 @pytest.mark.parametrize(
     "model", [{"name": "vae"}, {"name": "probabilistic", **PROBABILISTIC, "posterior": "gaussian"}]
 )
 def test_other_models_are_refused(model):
-    with pytest.raises(ConfigError, match="Delta posteriors"):
-        measure_free_inference(Subject("tiny", recipe_of(**model), None), 4)
+    with pytest.raises(ConfigError, match="optimises latent variables, such as probabilistic"):
+        LatentOptimisationProtocol(images=4).measure([Subject("tiny", recipe_of(**model), None)])
