@@ -39,7 +39,7 @@ def _saved_model(serving, images):
     import tensorflow as tf
 
     images = tf.constant(images)
-    return lambda: np.asarray(serving(images=images)["scores"])
+    return lambda: [np.asarray(output) for output in serving(images=images).values()]
 
 
 def _litert(path, images):
@@ -48,4 +48,4 @@ def _litert(path, images):
 
     interpreter = Interpreter(str(path), num_threads=os.cpu_count())
     runner = interpreter.get_signature_runner("serving_default")
-    return lambda: runner(images=images)["scores"]
+    return lambda: runner(images=images)

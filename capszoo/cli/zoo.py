@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from capszoo.cli.app import Name, Weights, app
+from capszoo.config import ConfigError
 
 
 @app.command("list")
@@ -75,6 +76,8 @@ def predict(
     data = net.preset.recipe.data
     batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
     outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
+    if "scores" not in outputs:
+        raise ConfigError(f"{model} scores nothing. Its outputs: {', '.join(outputs)}")
     # A network trained without labels has capsules that stand for no class.
     latent = [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
     names = data.class_names if net.preset.recipe.model.head else latent

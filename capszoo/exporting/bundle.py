@@ -13,7 +13,7 @@ import numpy as np
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting.examples import drawn, write_examples
 from capszoo.exporting.isolation import run_alone
-from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, write_warmup
+from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
 
 
@@ -36,11 +36,12 @@ def export(
           assets.extra/labels.txt                        class names, a line each, where they are known
           assets.extra/examples/                         pictures, and what the Keras model says of them
           batching_params.pbtxt                          for --enable_per_model_batching_parameters
-          litert/<name>.float32.tflite, .float16.tflite  images -> scores, poses; operators of LiteRT only
+          litert/<name>.float32.tflite, .float16.tflite  images -> as serving_default; operators of LiteRT only
           export.json                                    what this function returns
 
     where:
-      model: a `keras.Model` of one input whose output has `scores` and `poses`. Its `preset` and
+      model: a `keras.Model` of one input whose output is a dict, with `scores` and `poses` or what its architecture
+        serves instead, see `capszoo.models.architecture`. Its `preset` and
         `preprocess`, which `capszoo.load` sets, give the defaults below.
       version: an integer of at least 1; a server takes the highest.
       stages: names of the layers that `features` answers with; by default the architecture's.
@@ -137,8 +138,8 @@ def _check_model(model):
     shapes = [tuple(tensor.shape) for tensor in model.inputs]
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):
         raise ValueError(f"a model of one input [B, H, W, 1 to 3 channels] is needed. Received: {shapes}")
-    if not isinstance(model.output, dict) or not {"scores", "poses"} <= set(model.output):
-        raise ValueError(f"a model with outputs 'scores' and 'poses' is needed. Received: {model.output}")
+    if not isinstance(model.output, dict) or not set(served(model)) <= set(model.output):
+        raise ValueError(f"a model with outputs {served(model)} is needed. Received: {model.output}")
     half = sorted({layer.compute_dtype for layer in model.layers} - {"float32"})
     if half:
         raise ValueError(f"a model of the dtype policy 'float32' is needed. Received layers in: {half}")
@@ -172,7 +173,7 @@ def _stages(model, preset, stages):
 
 
 def _class_names(model, preset, class_names):
-    count = model.output["scores"].shape[-1]
+    count = model.output["scores"].shape[-1] if "scores" in model.output else 0
     if class_names is None:
         names = [] if preset is None else [str(name) for name in preset.recipe.data.class_names]
         # A new head has classes that the data set cannot name.

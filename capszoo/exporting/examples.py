@@ -42,9 +42,9 @@ def write_examples(bundle, images, model, signatures):
 
 
 def _says(model, signatures, inputs):
-    """Scores and poses of all pictures, and the features of the first."""
+    """What is served of all pictures, and the features of the first."""
     outputs, features = model(inputs, training=False), signatures.observer(inputs[:1], training=False)
-    arrays = {key: np.asarray(outputs[key]) for key in ("scores", "poses")}
+    arrays = {key: np.asarray(outputs[key]) for key in signatures.predictor.output}
     return arrays | {f"features/{key}": np.asarray(value) for key, value in features.items()}
 
 

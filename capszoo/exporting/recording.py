@@ -8,6 +8,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from capszoo.exporting.verification import verify
+from capszoo.models.architecture import Classifies
 from capszoo.progress import QUIET
 from capszoo.protocols import evaluate
 from capszoo.zoo import locating
@@ -39,10 +40,10 @@ def record_exports(preset, bundle, progress=QUIET):
     for name, (model, size) in _artefacts(bundle).items():
         differs = deviations["serving_default" if name == "saved-model" else name]
         wrong = n = None
-        if recipe.model.head:
+        if recipe.model.has(Classifies):
             measured = evaluate(model, recipe)
             wrong, n = measured.wrong, measured.n
-        exports[name] = ExportedFormat(size, differs["scores"], differs["poses"], wrong, n)
+        exports[name] = ExportedFormat(size, differs, wrong, n)
         progress.say(f"{name}: {exports[name].errors()}")
     card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, locating.weights_folder() / preset.name)
@@ -57,9 +58,7 @@ class _Artefact:
 
     def predict_on_batch(self, images):
         parts = [self.function(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
-        return {
-            name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ("scores", "poses")
-        }
+        return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
 
 
 def _artefacts(bundle):

@@ -55,8 +55,9 @@ def main(bundle, report):
         arrays = dict(stored)
     images = arrays.pop("images")
     pictures = np.array([(extra / f"{i}.png").read_bytes() for i in range(len(images))], dtype=object)
-    predicted = {key: arrays.pop(key) for key in ("scores", "poses")}
-    observed = {key.removeprefix("features/"): values for key, values in arrays.items()}
+    features = {key for key in arrays if key.startswith("features/")}
+    predicted = {key: values for key, values in arrays.items() if key not in features}
+    observed = {key.removeprefix("features/"): arrays[key] for key in features}
 
     signatures = tf.saved_model.load(str(bundle)).signatures
     results = {

@@ -5,6 +5,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from capszoo.exporting.picture_size import within_limit
+from capszoo.models.architecture import Architecture
+from capszoo.models.network import ImageModel
 
 # The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
 # batching_parameters.txt lists the same.
@@ -40,19 +42,19 @@ class Signatures:
     def __init__(self, model, preprocess, image_shape, stages):
         self.preprocess = preprocess
         self.image_shape = tuple(image_shape)
-        self.predictor = keras.Model(model.input, {key: model.output[key] for key in ("scores", "poses")})
+        self.predictor = keras.Model(model.input, {key: model.output[key] for key in served(model)})
         self.observer = keras.Model(model.input, _stage_outputs(model, stages))
 
     def predict(self, images):
-        """Scores and poses, without checks: what LiteRT gets, whose interpreter has none to offer."""
+        """What the model serves, without checks: what LiteRT gets, whose interpreter has none to offer."""
         return _float32(self.predictor(self.preprocess(images), training=False))
 
     def serving_default(self, images):
-        """Scores and poses of raw images."""
+        """What the model serves of raw images."""
         return self.predict(checked(images, self.image_shape))
 
     def predict_bytes(self, image_bytes):
-        """Scores and poses of encoded pictures."""
+        """What the model serves of encoded pictures."""
         return self.predict(decoded(image_bytes, self.image_shape))
 
     def features(self, images):
@@ -76,6 +78,12 @@ class Signatures:
         archive = keras.export.ExportArchive()
         archive.add_endpoint("serving_default", self.predict, images)
         archive.write_out(str(path), verbose=False)
+
+
+def served(model):
+    """Names of the outputs that a bundle of `model` answers with: its architecture's, by default scores and poses."""
+    known = isinstance(model, ImageModel) and model.architecture is not None
+    return model.architecture.served if known else Architecture.served
 
 
 def checked(images, image_shape):

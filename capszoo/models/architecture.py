@@ -25,12 +25,14 @@ class Architecture(abc.ABC):
       stages: names of the layers that say most, in the order of the data; what `features` of a bundle returns.
       head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
         many classes there are.
+      served: names of the outputs that a bundle answers with, and by which published weights are checked.
     """
 
     paper: typing.ClassVar[str]
     routing: str
     stages: tuple[str, ...]
     head: tuple[str, ...] = ()
+    served: tuple[str, ...] = ("scores", "poses")
 
     @abc.abstractmethod
     def build(self, image_shape, num_classes, labels_per_image=1):

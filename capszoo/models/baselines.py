@@ -23,8 +23,8 @@ class ConvNet(Classifies):
         hidden            `hidden` units, ReLU; dropout
         scores            softmax over classes
 
-    Outputs: `scores [B, classes]` in [0, 1], each row summing to one, and `poses [B, classes, 1]`, the logits: what
-    a class knows beside its score, in the place where capsules have a pose.
+    Outputs: `scores [B, classes]` in [0, 1], each row summing to one, and `logits [B, classes]`, of which they are
+    made. There are no capsules and no poses.
 
     where:
       dropout: share of the hidden units that each training step leaves out.
@@ -44,6 +44,7 @@ class ConvNet(Classifies):
     stages: typing.ClassVar[tuple[str, ...]] = ("conv1", "conv2", "hidden")
     # What a new number of classes makes anew; all other weights survive fine-tuning.
     head: typing.ClassVar[tuple[str, ...]] = ("logits/",)
+    served: typing.ClassVar[tuple[str, ...]] = ("scores", "logits")
 
     def __post_init__(self):
         if not 0 <= self.dropout < 1:
@@ -66,7 +67,7 @@ class ConvNet(Classifies):
         logits = keras.layers.Dense(num_classes, dtype="float32", name="logits")(features)
         outputs = {
             "scores": keras.layers.Softmax(dtype="float32", name="scores")(logits),
-            "poses": keras.layers.Reshape((num_classes, 1), dtype="float32", name="poses")(logits),
+            "logits": logits,
         }
         return self.network(images, outputs)
 

@@ -17,7 +17,7 @@ from capszoo.progress import QUIET
 # Results kept for each model, as long as it lives. 60,000 images with 16 capsules of 16 numbers are 65 MB, a support
 # vector machine fitted to them may be twice as much.
 KEPT = 8
-OUTPUTS = ("logits", "poses", "presence")
+OUTPUTS = ("logits", "poses", "presence", "code")
 _kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -46,16 +46,16 @@ def _digest(model):
     return digest.digest()
 
 
-def capsule_outputs(model, split, needed="poses", batch_size=250, progress=QUIET):
+def capsule_outputs(model, split, needed=("poses",), batch_size=250, progress=QUIET):
     """The outputs `OUTPUTS` as far as the model has them, `[N, O, ...]`, and labels `[N]`, of all images in order.
 
     Images are not augmented. Computed once, see `once`.
 
     where:
-      needed: the output without which nobody would want the others.
+      needed: outputs of which the model must have one.
       progress: advances by the images of each batch, or by all where they were known.
 
-    Errors: `ConfigError`, with the first batch, for a model without the output `needed`, and for several labels per
+    Errors: `ConfigError`, with the first batch, for a model without an output of `needed`, and for several labels per
     image.
     """
     seen = 0
@@ -85,6 +85,6 @@ def capsule_outputs(model, split, needed="poses", batch_size=250, progress=QUIET
     return known, labels
 
 
-def _require(name, outputs):
-    if name not in outputs:
-        raise ConfigError(f"this protocol needs a model with the output {name!r}.")
+def _require(names, outputs):
+    if not set(names) & set(outputs):
+        raise ConfigError(f"this protocol needs a model with the output {' or '.join(map(repr, names))}.")

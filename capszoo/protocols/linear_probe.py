@@ -102,14 +102,14 @@ def probe_features(model, split, presence_only=False, progress=QUIET):
 
     where:
       presence_only: the output `logits` alone; otherwise poses `[N, O, ...]` too, which is all that a model without
-        logits has.
+        logits has; of a model without capsules its `code`.
       progress: as in `capsule_outputs`.
 
     Errors: `ConfigError` for `presence_only` with a model that has no logits, and for several labels per image.
     """
-    needed = "logits" if presence_only else "poses"
+    needed = ("logits",) if presence_only else ("logits", "poses", "code")
     outputs, labels = capsule_outputs(model, split, needed, progress=progress)
-    names = [needed] if presence_only else [name for name in ("logits", "poses") if name in outputs]
+    names = [name for name in needed if name in outputs]
     return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
 
 

@@ -139,7 +139,7 @@ def pose_features(model, split, masked=False, progress=QUIET):
 
     Errors: `ConfigError` for `masked` with a model that has no presence, and for several labels per image.
     """
-    needed = "presence" if masked else "poses"
+    needed = ("presence",) if masked else ("poses",)
     outputs, labels = capsule_outputs(model, split, needed, progress=progress)
     poses = outputs["poses"].reshape(*outputs["poses"].shape[:2], -1)
     if masked:

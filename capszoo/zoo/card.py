@@ -24,14 +24,13 @@ class WeightFile:
 
 @dataclasses.dataclass(frozen=True)
 class ExportedFormat:
-    """An exported artefact: bytes, largest deviations from the Keras model, and errors on the test split.
+    """An exported artefact: bytes, largest deviations from the Keras model by output, and errors on the test split.
 
     A network without classes makes none: `wrong` and `n` are None.
     """
 
     bytes: int
-    scores: float
-    poses: float
+    deviations: dict[str, float]
     wrong: int | None
     n: int | None
 
@@ -117,12 +116,12 @@ class Card:
         lines += ["", "## Files", "", "| file | numbers | bytes | sha256 |", "| --- | --- | --- | --- |"]
         lines += [f"| {name} | {f.dtype} | {f.bytes:,} | `{f.sha256}` |" for name, f in self.files.items()]
         if self.exports:
-            header = "| format | bytes | scores differ by | poses differ by | test error |"
-            lines += ["", "## Exports", "", header, "| --- | --- | --- | --- | --- |"]
-            lines += [
-                f"| {name} | {e.bytes:,} | {e.scores:.1e} | {e.poses:.1e} | {e.errors()} |"
-                for name, e in self.exports.items()
-            ]
+            outputs = list(next(iter(self.exports.values())).deviations)
+            header = ["format", "bytes", *(f"{output} differ by" for output in outputs), "test error"]
+            lines += ["", "## Exports", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
+            for name, e in self.exports.items():
+                differ = [f"{e.deviations[output]:.1e}" for output in outputs]
+                lines.append(f"| {' | '.join([name, f'{e.bytes:,}', *differ, e.errors()])} |")
         if self.search:
             lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
         return "\n".join(lines) + "\n"

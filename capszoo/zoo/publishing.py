@@ -145,7 +145,7 @@ def _store(recipe, trained, folder, dtype):
     images = noise ** np.arange(1, 9, dtype=np.float32).reshape(8, 1, 1, 1)
     stored, again = recipe.build(), recipe.build()
     load_weights(stored, folder / WEIGHTS)
-    before, after = (_outputs(model, images) for model in (trained, stored))
+    before, after = (_outputs(recipe, model, images) for model in (trained, stored))
     for name, wanted in before.items():
         deviation, largest = np.abs(after[name] - wanted).max(), np.abs(wanted).max()
         if not deviation <= LARGEST_LOSS * largest:
@@ -159,9 +159,9 @@ def _store(recipe, trained, folder, dtype):
     return stored
 
 
-def _outputs(model, images):
+def _outputs(recipe, model, images):
     outputs = model.predict_on_batch(images)
-    return {name: np.asarray(outputs[name]) for name in ("scores", "poses")}
+    return {name: np.asarray(outputs[name]) for name in recipe.model.served}
 
 
 def _card(recipe, model, run, best, metrics, folder, dtype):

@@ -695,7 +695,7 @@ MODELS = [
     ModelGolden(
         "cnn",
         models.ConvNet(channels=(4, 6), hidden=16, dropout=0.1),
-        outputs={"scores": (5,), "poses": (5, 1)},
+        outputs={"scores": (5,), "logits": (5,)},
     ),
     ModelGolden(
         "probabilistic",
@@ -712,7 +712,7 @@ MODELS = [
     ModelGolden(
         "vae",
         models.VariationalAutoencoder(latents=4, hidden=16),
-        outputs={"scores": (4,), "poses": (4, 2), "reconstruction": (20, 20, 1)},
+        outputs={"code": (4, 2), "reconstruction": (20, 20, 1)},
         learning_rate=1e-2,
     ),
 ]

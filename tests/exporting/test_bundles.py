@@ -24,12 +24,13 @@ import capszoo.exporting.bundle
 from capszoo.cli import zoo
 from capszoo.data import smallnorb
 from capszoo.data.images import read_image
+from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.samples import render_toys, toys
 from capszoo.exporting import export, record_exports, verify
 from capszoo.exporting.isolation import run_alone
-from capszoo.exporting.saved_model import BATCH_SIZES, decoded
+from capszoo.exporting.saved_model import BATCH_SIZES, Signatures, decoded
 from capszoo.exporting.verification import require_agreement
-from capszoo.models import DynamicCapsNet
+from capszoo.models import DynamicCapsNet, SparseCapsNet, VariationalAutoencoder
 from capszoo.zoo import locating
 from capszoo.zoo.card import read_card
 from capszoo.zoo.integrity import IntegrityError, sha256_of
@@ -388,11 +389,10 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
 
 
 def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, monkeypatch):
+    published = capszoo.zoo.presets.get_preset("dynamic_mnist")
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "tiny")
-    published = capszoo.zoo.presets.get_preset("dynamic_mnist")
-    architecture = types.SimpleNamespace(head=())
-    recipe = dataclasses.replace(published.recipe, model=architecture)
+    recipe = dataclasses.replace(published.recipe, model=SparseCapsNet())
     preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe)
     card = record_exports(preset, bundle)
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
@@ -462,7 +462,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
 
 def test_a_model_without_scores_is_refused(tmp_path):
     images = keras.Input((8, 8, 1))
-    with pytest.raises(ValueError, match="outputs 'scores' and 'poses' is needed"):
+    with pytest.raises(ValueError, match=r"outputs \('scores', 'poses'\) is needed"):
         export(keras.Model(images, keras.layers.Flatten()(images)), tmp_path, name="x", stages=("flatten",))
 
 
@@ -543,3 +543,10 @@ def test_the_process_that_reloads_cannot_import_capszoo():
 def test_a_script_that_fails_is_an_error_with_its_last_words():
     with pytest.raises(RuntimeError, match=r"no_such_script.py failed with status 2:\n.*can't open file"):
         run_alone("no_such_script.py")
+
+
+def test_a_network_without_capsules_serves_what_its_architecture_names():
+    model = VariationalAutoencoder(latents=2, hidden=3).build((8, 8, 1))
+    signatures = Signatures(model, Preprocessing(), (8, 8, 1), ("hidden",))
+    answer = signatures.serving_default(tf.zeros((1, 8, 8, 1)))
+    assert {name: tuple(array.shape) for name, array in answer.items()} == {"code": (1, 2, 2)}

@@ -342,11 +342,11 @@ def test_a_model_for_images_below_17_pixels_is_refused():
 # The baseline
 
 
-def test_the_baselines_scores_are_a_softmax_over_its_poses():
+def test_the_baselines_scores_are_a_softmax_over_its_logits():
     model = built(ConvNet(channels=(4, 8), hidden=16))
     outputs = model(drawn())
-    assert outputs["poses"].shape == (6, 5, 1)
-    np.testing.assert_allclose(outputs["scores"], tf.nn.softmax(outputs["poses"][..., 0]), rtol=1e-6)
+    assert outputs["logits"].shape == (6, 5)
+    np.testing.assert_allclose(outputs["scores"], tf.nn.softmax(outputs["logits"]), rtol=1e-6)
     np.testing.assert_allclose(np.sum(outputs["scores"], axis=1), 1, rtol=1e-6)
 
 

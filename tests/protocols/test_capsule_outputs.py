@@ -83,11 +83,11 @@ def test_what_is_missing_is_said_after_the_first_batch_and_again():
     model = Sums()
     for _ in range(2):
         with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
-            capsule_outputs(model, split_of(), "logits", batch_size=5)
+            capsule_outputs(model, split_of(), ("logits",), batch_size=5)
     assert model.seen == 10
     capsule_outputs(model, split_of())
     with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
-        capsule_outputs(model, split_of(), "logits")
+        capsule_outputs(model, split_of(), ("logits",))
 
 
 def test_several_labels_per_image_are_refused_with_the_first_batch():

@@ -23,9 +23,9 @@ class VariationalAutoencoder(Reconstructs):
         code       drawn from q(code | image); its prior is normal
         decoder    `hidden` units, ReLU; pixels, logistic
 
-    Outputs: `poses [B, latents, 2]`, mean and standard deviation of each number of the code; `scores [B, latents]`, in
-    [0, 1], how much the image tells about each, the share 1 - deviation^2 of the prior's variance, at least 0;
-    `reconstruction [B, H, W, C]` in [0, 1], of the mean code. A latent is no class: `num_classes` is not used.
+    Outputs: `code [B, latents, 2]`, mean and standard deviation of each number of the code, whose prior has mean 0 and
+    deviation 1; `reconstruction [B, H, W, C]` in [0, 1], of the mean code. There are no capsules, and a latent is no
+    class: `num_classes` is not used.
 
     where:
       pixel_deviation: of the normal distribution of a pixel.
@@ -44,6 +44,7 @@ class VariationalAutoencoder(Reconstructs):
     stages: typing.ClassVar[tuple[str, ...]] = ("hidden", "mean")
     # No layer knows how many classes there are.
     head: typing.ClassVar[tuple[str, ...]] = ()
+    served: typing.ClassVar[tuple[str, ...]] = ("code",)
 
     def __post_init__(self):
         for name in ("latents", "hidden"):
@@ -63,8 +64,7 @@ class VariationalAutoencoder(Reconstructs):
         single = keras.layers.Reshape((1, self.latents), dtype="float32", name="single")(code)
         decoded = Decoder(image_shape, hidden=(self.hidden,), name="decoder")(single)
         outputs = {
-            "scores": ops.relu(1.0 - ops.square(deviation)),
-            "poses": ops.stack([mean, deviation], axis=-1),
+            "code": ops.stack([mean, deviation], axis=-1),
             "reconstruction": keras.layers.Reshape(image_shape, dtype="float32", name="reconstruction")(
                 decoded
             ),
