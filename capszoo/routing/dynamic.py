@@ -73,16 +73,16 @@ class DynamicRouting(Routing):
         """See `Routing.without_votes`: compiled for the CPU, where that may be used."""
         if not self.compilable or not isinstance(count, int) or not cpu.enabled():
             return None
-        from capszoo.routing.cpu.dynamic import agreeing
+        from capszoo.routing.cpu.agreement_operation import agreeing
 
         def route(children, matrices):
             share = 1.0 / (matrices.shape[2] + self.leaky)
             poses = self._parents(_sum_of_votes(children, matrices) * share)
             coefficients = ops.full((*ops.shape(children)[:2], matrices.shape[2]), share)
-            agree, sought = agreeing(children, matrices, self.leaky), 0.0
+            agree, accumulated = agreeing(children, matrices, self.leaky), 0.0
             for _ in range(1, count):
-                sought = sought + poses
-                total, coefficients = agree(sought)
+                accumulated = accumulated + poses
+                total, coefficients = agree(accumulated)
                 poses = self._parents(total)
             return poses, coefficients
 

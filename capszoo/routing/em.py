@@ -191,7 +191,7 @@ class EMRouting(_PositionsLast):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.cpu.em import fused_em
+        from capszoo.routing.cpu.em_operation import fused_em
 
         route = fused_em(
             connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
@@ -202,7 +202,7 @@ class EMRouting(_PositionsLast):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)
 
     def uniform(self, votes):
-        """R_ij before any vote was heard, `[I, O, N]`."""
+        """R_ij of iteration 0, `[I, O, N]`."""
         coefficients = ops.full_like(votes[:, :, 0], 1.0 / votes.shape[1])
         if not self.neighbourhood or self.variant == "official":
             return coefficients

@@ -38,7 +38,7 @@ def differentiable(routing, count):
 def _backward(routing, votes, activations, betas, states, d_mean, d_logits):
     """Gradients of votes, activations, beta_u and beta_a, from those of the last mu_j and x_j.
 
-    Each M-step is three sums over children, of shares rho_ij = R_ij a_i: n_j, mu_j and var_j. A share is worth
+    Each M-step is three sums over children, of shares rho_ij = R_ij a_i: n_j, mu_j and var_j. A share has the gradient
 
         constant_j + sum_d (linear_j * (V_ij - mu_j) + square_j * (V_ij - mu_j)^2)
 
@@ -48,13 +48,15 @@ def _backward(routing, votes, activations, betas, states, d_mean, d_logits):
 
     def body(t, d_parents, sums):
         state, before = ({name: values[i] for name, values in stacked.items()} for i in (t, t - 1))
-        share, worth, gain, parts = _through_m_step(routing, state, t, votes, activations, betas, *d_parents)
-        h = share * (worth - routing.by_child(gain))
-        *d_parents, pull = _through_e_step(h, votes, before)
+        share, d_share, d_activation, parts = _through_m_step(
+            routing, state, t, votes, activations, betas, *d_parents
+        )
+        h = share * (d_share - routing.by_child(d_activation))
+        *d_parents, d_votes_of_z = _through_e_step(h, votes, before)
         return (
             t - 1,
             d_parents,
-            [total + part for total, part in zip(sums, (parts[0] - pull, *parts[1:]), strict=True)],
+            [total + part for total, part in zip(sums, (parts[0] - d_votes_of_z, *parts[1:]), strict=True)],
         )
 
     d_parents = [d_mean, ops.zeros_like(d_mean), d_logits]
@@ -67,17 +69,17 @@ def _backward(routing, votes, activations, betas, states, d_mean, d_logits):
 
 
 def _through_m_step(routing, state, iteration, votes, activations, betas, *d_parents):
-    """rho_ij and what each is worth, both `[I, O, N]`; a child's gain from its parents; gradients of the inputs."""
-    constant, linear, square, d_betas = _worth(routing, state, betas, iteration, *d_parents)
+    """rho_ij and its gradient, both `[I, O, N]`; the gradient of a_i, `[I, 1, N]`; gradients of the inputs."""
+    constant, linear, square, d_betas = _share_gradient(routing, state, betas, iteration, *d_parents)
     share = state["coefficients"] * ops.expand_dims(activations, 1)
     deviation = votes - state["mean"]
-    worth = constant + ops.sum(deviation * (linear + square * deviation), axis=2)
+    d_share = constant + ops.sum(deviation * (linear + square * deviation), axis=2)
     d_votes = ops.expand_dims(share, 2) * (linear + 2.0 * square * deviation)
-    gain = ops.sum(state["coefficients"] * worth, axis=1, keepdims=True)
-    return share, worth, gain, (d_votes, gain[:, 0], *d_betas)
+    d_activation = ops.sum(state["coefficients"] * d_share, axis=1, keepdims=True)
+    return share, d_share, d_activation, (d_votes, d_activation[:, 0], *d_betas)
 
 
-def _worth(routing, state, betas, iteration, d_mean, d_variance, d_logits):
+def _share_gradient(routing, state, betas, iteration, d_mean, d_variance, d_logits):
     """`constant[O, N]`, `linear[O, D, N]` and `square[O, D, N]` of an M-step, and gradients of beta_u and beta_a."""
     mean, variance, mass = state["mean"], state["variance"], ops.expand_dims(state["mass"], 1)
     dimensions = mean.shape[1]
@@ -95,12 +97,12 @@ def _through_e_step(h, votes, state):
     """Gradients of the mean, variance and logits of `state`, of whose z_ij `h` is the gradient; and h * dz/dV."""
     precision = 1.0 / state["variance"]
     deviation = votes - state["mean"]
-    pull = ops.expand_dims(h, 2) * deviation
+    d_votes_of_z = ops.expand_dims(h, 2) * deviation
     density = ops.sum(h, axis=0)
-    second = ops.sum(pull * deviation, axis=0)
+    second = ops.sum(d_votes_of_z * deviation, axis=0)
     d_variance = (second * precision - ops.expand_dims(density, 1)) * precision / 2.0
     d_logits = density * ops.sigmoid(-state["logits"])
-    return ops.sum(pull, axis=0) * precision, d_variance, d_logits, pull * precision
+    return ops.sum(d_votes_of_z, axis=0) * precision, d_variance, d_logits, d_votes_of_z * precision
 
 
 def _one_at_a_time(condition, body, start):

@@ -100,9 +100,9 @@ class KernelRouting(_ConsensusRouting):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.cpu.kernel import fused_kernel
+        from capszoo.routing.cpu.similarity_operation import fused_similarity
 
-        route = fused_kernel(connections, count)
+        route = fused_similarity(connections, count)
         alpha, beta, theta3 = (ops.exp(weight) for weight in (self.log_alpha, self.log_beta, self.log_theta3))
         types = alpha, beta, self.theta1, self.theta2, theta3
         mixture = ops.softmax(self.mixing), ops.exp(-2.0 * self.log_scales)

@@ -1,4 +1,4 @@
-"""Connectionist routing: a recurrent cell listens to every pair of child and parent."""
+"""Connectionist routing: a recurrent cell for every pair of child and parent."""
 
 import itertools
 
@@ -30,7 +30,7 @@ class LSTMRouting(_ConsensusRouting):
       f_c, f_a: ReLU layers of the sizes `compatibility` and `activation`, then one linear unit:
         `compatibility_kernel1`, `compatibility_bias1`, ...
       num_iterations: updates of the coefficients after the uniform ones.
-      state_roles: "paper" as above, or "code": f_c hears s_ij and f_a hears sum_i c_ij * h_ij.
+      state_roles: "paper" as above, or "code": f_c takes s_ij and f_a takes sum_i c_ij * h_ij.
 
     A product of the kernel with the input is a sum of products: with mu_j once per parent, with a_i once per child,
     and only with V_ij, c_ij and h_ij for each pair. Gates, four numbers per unit and pair, are not kept for the
@@ -87,11 +87,11 @@ class LSTMRouting(_ConsensusRouting):
         weights = [self.kernel, self.recurrent_kernel, self.bias, *self.compatibility_weights]
         # As tensors: what is computed again in the gradient must get all it depends on as arguments.
         weights = [ops.convert_to_tensor(weight) for weight in weights]
-        heard = (votes, activations, state["coefficients"], state["poses"], state["hidden"], state["cell"])
-        logits, hidden, cell = keras.remat(self._listen)(*heard, *weights)
+        inputs = (votes, activations, state["coefficients"], state["poses"], state["hidden"], state["cell"])
+        logits, hidden, cell = keras.remat(self._cells)(*inputs, *weights)
         return logits, {"hidden": hidden, "cell": cell}
 
-    def _listen(self, votes, activations, coefficients, poses, hidden, cell, *weights):
+    def _cells(self, votes, activations, coefficients, poses, hidden, cell, *weights):
         """One step of all cells: logits `[I, O, N]` and both new states `[U, I, O, N]`."""
         kernel, recurrent_kernel, bias, *network = weights
         depth = votes.shape[2]
@@ -107,9 +107,9 @@ class LSTMRouting(_ConsensusRouting):
             of_parent = _linear(parent, of_pose[:, columns], bias[columns])
             of_child = _linear(child, of_activation[:, columns])
             gates.append(_linear(pair, of_pair[:, columns]) + of_parent + of_child)
-        enter, forget, candidate, leave = gates
-        cell = ops.sigmoid(forget) * cell + ops.sigmoid(enter) * ops.tanh(candidate)
-        hidden = ops.sigmoid(leave) * ops.tanh(cell)
+        input_gate, forget_gate, candidate, output_gate = gates
+        cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
+        hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
         logits = _perceptron(hidden if self.state_roles == "paper" else cell, network)
         return logits, hidden, cell
 
@@ -119,7 +119,7 @@ class LSTMRouting(_ConsensusRouting):
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
-        from capszoo.routing.cpu.lstm import fused_lstm
+        from capszoo.routing.cpu.recurrent_operation import fused_lstm
 
         route = fused_lstm(connections, count, self.state_roles == "code")
         cell = self.kernel, self.recurrent_kernel, self.bias
@@ -131,8 +131,8 @@ class LSTMRouting(_ConsensusRouting):
         return lambda poses, activations, matrices: route(poses, activations, matrices, cell, *networks)
 
     def finish(self, state, votes, activations):
-        heard = state["cell" if self.state_roles == "paper" else "hidden"]
-        combined = ops.sum(state["coefficients"] * heard, axis=1)
+        final = state["cell" if self.state_roles == "paper" else "hidden"]
+        combined = ops.sum(state["coefficients"] * final, axis=1)
         return state["poses"], ops.sigmoid(_perceptron(combined, self.activation_weights))
 
     def get_config(self):

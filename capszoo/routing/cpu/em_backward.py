@@ -1,4 +1,32 @@
-"""The analytic gradient of `em_forward`, with every vote made again where it is needed."""
+"""The analytic gradient of `em_forward`, with every vote made again where it is needed.
+
+Symbols as in `capszoo.routing.em.EMRouting` (Hinton et al. 2018, Procedure 1); d y is the gradient of the loss by y.
+The shares of iteration t are rho_ij = R_ij a_i, and floors are n_0 (of n_j) and v_0 (of var_j).
+
+M-STEP, lines 3 to 6, with the cost h_j = D beta_u + sum_d log(var_jd) / 2 and x_j = lambda (beta_a - n_j h_j):
+
+    d beta_a += lambda d x_j                   d h_j = -lambda n_j d x_j                d beta_u += D d h_j
+    square_jd = (d var_jd + d h_j / (2 var_jd)) / n_j                  # var = sum rho (V - mu)^2 / n + v_0
+    linear_jd = (d mu_jd - 2 n_0 square_jd mu_jd) / n_j                # mu = sum rho V / n
+    constant_j = -lambda h_j d x_j - sum_d square_jd (var_jd - v_0)    # n = sum rho + n_0
+    d rho_ij = constant_j + sum_d (linear_jd (V_ijd - mu_jd) + square_jd (V_ijd - mu_jd)^2)
+    d V_ijd += rho_ij (linear_jd + 2 square_jd (V_ijd - mu_jd))
+
+The term with n_0 is there because sum_i rho_ij (V_ij - mu_j) = n_0 mu_j: with a floor deviations do not add up to zero.
+Then rho = R a, and the softmax of E-STEP, line 3, over all parents k of a child:
+
+    d a_i += sum_k R_ik d rho_ik
+    d z_ij = rho_ij (d rho_ij - sum_k R_ik d rho_ik)
+
+and z_ij = log(a_j) - sum_d (log(2 pi var_jd) + (V_ijd - mu_jd)^2 / var_jd) / 2, line 2, leads to iteration t - 1:
+
+    d mu_jd = sum_i d z_ij (V_ijd - mu_jd) / var_jd
+    d var_jd = (sum_i d z_ij (V_ijd - mu_jd)^2 / var_jd - sum_i d z_ij) / (2 var_jd)
+    d x_j = sum_i d z_ij / (1 + exp(x_j))                                               # d log(a) / d x = 1 - a
+    d V_ijd -= d z_ij (V_ijd - mu_jd) / var_jd
+
+R of iteration 0 is given, so that nothing leads from it. V = M W leads to poses and weights, `votes.product_gradients`.
+"""
 
 import collections
 import math
@@ -9,7 +37,7 @@ from numba import njit
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.em_forward import Inputs, fit_of, inputs_of
 from capszoo.routing.cpu.entrance import kernel
-from capszoo.routing.cpu.lanes import LANES, exp, fma, load, spread, store, total
+from capszoo.routing.cpu.lanes import LANES, broadcast, exp, fma, horizontal_sum, load, store
 from capszoo.routing.cpu.votes import (
     POSE,
     TILE,
@@ -28,63 +56,63 @@ from capszoo.routing.cpu.votes import (
 f32 = np.float32
 HALF, ONE, TWO = f32(0.5), f32(1.0), f32(2.0)
 
-# What goes backwards through one image: gradients of mean, variance and logits [P, K, ...]; what a share in the sums
-# over children is worth, constant + sum_d (linear * (v - mean) + square * (v - mean)^2), [T, P, K, ...]; for each
+# What goes backwards through one image: gradients of mean, variance and logits [P, K, ...]; terms of the gradient of
+# a share, constant + sum_d (linear * (v - mean) + square * (v - mean)^2), [T, P, K, ...]; for each
 # pair, [T, P, I, K, lanes], R * activation and the gradient of z; for each child, [C], the sum over its parents.
-Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear square share slope child")
+Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear square share d_z child")
 
 
 @inner
-def _worth(problem, fit, sweep, gradients, b, chunk, t):
+def _through_m_step(problem, fit, sweep, gradients, b, chunk, t):
     """From gradients of the parents of iteration t to those of the sums that made them."""
     positions, blocks = problem.child.shape[0], problem.blocks
-    floor, smallest = spread(problem.mass_floor), spread(problem.variance_floor)
+    floor, smallest = broadcast(problem.mass_floor), broadcast(problem.variance_floor)
     for u in range(positions * blocks):
         s, q = (b * len(problem.scales) + t) * positions * blocks + u, t * positions * blocks + u
         n = load(fit.mass, s * LANES)
-        logit = load(sweep.logits, u * LANES) * spread(problem.scales[t])
-        cost = spread(ZERO) - logit * n
+        logit = load(sweep.logits, u * LANES) * broadcast(problem.scales[t])
+        cost = broadcast(ZERO) - logit * n
         k = (chunk * blocks + u % blocks) * LANES
         store(gradients.beta_a, k, load(gradients.beta_a, k) + logit)
-        store(gradients.beta_u, k, fma(spread(f32(POSE)), cost, load(gradients.beta_u, k)))
-        constant = spread(ZERO) - logit * load(fit.cost, s * LANES)
+        store(gradients.beta_u, k, fma(broadcast(f32(POSE)), cost, load(gradients.beta_u, k)))
+        constant = broadcast(ZERO) - logit * load(fit.cost, s * LANES)
         for d in range(0, TILE, LANES):
             precision = load(fit.precision, s * TILE + d)
-            square = fma(spread(HALF) * cost, precision, load(sweep.variance, u * TILE + d)) / n
+            square = fma(broadcast(HALF) * cost, precision, load(sweep.variance, u * TILE + d)) / n
             # The floor of the mass keeps deviations from adding up to zero.
-            slack = spread(TWO) * floor * square * load(fit.mean, s * TILE + d)
-            store(sweep.linear, q * TILE + d, (load(sweep.mean, u * TILE + d) - slack) / n)
+            floor_term = broadcast(TWO) * floor * square * load(fit.mean, s * TILE + d)
+            store(sweep.linear, q * TILE + d, (load(sweep.mean, u * TILE + d) - floor_term) / n)
             store(sweep.square, q * TILE + d, square)
-            constant = constant - square * (spread(ONE) / precision - smallest)
+            constant = constant - square * (broadcast(ONE) / precision - smallest)
         store(sweep.constant, q * LANES, constant)
 
 
 @njit(inline="always")
 def _value(sweep, q, d, deviation):
-    """What one entry of a vote adds to the worth of a share."""
+    """What one entry of a vote adds to the gradient of its share."""
     slope = fma(load(sweep.square, q * TILE + d), deviation, load(sweep.linear, q * TILE + d))
     return deviation * slope
 
 
 @inner
-def _share_worth(problem, fit, sweep, votes, v, b, u, t):
-    """The worth of a share in iteration t of parents u, and its z, for the votes at `v`."""
+def _d_share(problem, fit, sweep, votes, v, b, u, t):
+    """The gradient of a share in iteration t of parents u, and its z, for the votes at `v`."""
     parents = problem.child.shape[0] * problem.blocks
     q = t * parents + u
     s = (b * len(problem.scales) + t) * parents + u
     before = s - parents
-    worth, distance = load(sweep.constant, q * LANES), spread(ZERO)
+    d_share, distance = load(sweep.constant, q * LANES), broadcast(ZERO)
     for d in range(0, TILE, LANES):
         entry = load(votes, v + d)
-        worth = worth + _value(sweep, q, d, entry - load(fit.mean, s * TILE + d))
+        d_share = d_share + _value(sweep, q, d, entry - load(fit.mean, s * TILE + d))
         deviation = entry - load(fit.mean, before * TILE + d)
         distance = fma(deviation * deviation, load(fit.precision, before * TILE + d), distance)
-    return worth, fma(spread(-HALF), distance, load(fit.base, before * LANES))
+    return d_share, fma(broadcast(-HALF), distance, load(fit.base, before * LANES))
 
 
 @inner
 def _shares(problem, inputs, fit, sweep, votes, b, t):
-    """R of iteration t again, what each is worth, and what each child's are worth together."""
+    """R of iteration t again, the gradients of the shares, and for each child their mean under R."""
     child, blocks = problem.child, problem.blocks
     positions, seen = child.shape
     e = (b * len(problem.scales) + t) * problem.children
@@ -95,11 +123,11 @@ def _shares(problem, inputs, fit, sweep, votes, b, t):
             j, z = child[p, i], ((t * positions + p) * seen + i) * blocks
             for k in range(blocks):
                 at = v + (i * blocks + k) * TILE
-                worth, value = _share_worth(problem, fit, sweep, votes, at, b, p * blocks + k, t)
-                coefficient = exp(value - spread(fit.evidence[e + j]))
+                d_share, value = _d_share(problem, fit, sweep, votes, at, b, p * blocks + k, t)
+                coefficient = exp(value - broadcast(fit.evidence[e + j]))
                 store(sweep.share, (z + k) * LANES, coefficient)
-                store(sweep.slope, (z + k) * LANES, worth)
-                sweep.child[j] += total(coefficient * worth)
+                store(sweep.d_z, (z + k) * LANES, d_share)
+                sweep.child[j] += horizontal_sum(coefficient * d_share)
 
 
 @inner
@@ -108,26 +136,26 @@ def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
     child, blocks, activations = problem.child, problem.blocks, inputs.activations
     positions, seen = child.shape
     pairs = positions * seen * blocks * LANES
-    share, slope = sweep.share[t * pairs : (t + 1) * pairs], sweep.slope[t * pairs : (t + 1) * pairs]
+    share, d_z = sweep.share[t * pairs : (t + 1) * pairs], sweep.d_z[t * pairs : (t + 1) * pairs]
     for p in range(positions):
         v = votes_at(problem, inputs, b, p, votes)
         for k in range(blocks):
             u = p * blocks + k
             s = (b * len(problem.scales) + t - 1) * positions * blocks + u
-            density = spread(ZERO)
+            density = broadcast(ZERO)
             for i in range(seen):
                 j, z = child[p, i], ((p * seen + i) * blocks + k) * LANES
-                rho = load(share, z) * spread(activations[b * problem.children + j])
+                rho = load(share, z) * broadcast(activations[b * problem.children + j])
                 store(share, z, rho)
-                h = rho * (load(slope, z) - spread(sweep.child[j]))
-                store(slope, z, h)
+                h = rho * (load(d_z, z) - broadcast(sweep.child[j]))
+                store(d_z, z, h)
                 density = density + h
-            moments(problem, votes, v, p, k, slope, fit.mean, s * TILE, first, second)
+            moments(problem, votes, v, p, k, d_z, fit.mean, s * TILE, first, second)
             for d in range(0, TILE, LANES):
                 precision = load(fit.precision, s * TILE + d)
                 store(sweep.mean, u * TILE + d, load(first, d) * precision)
                 curvature = load(second, d) * precision - density
-                store(sweep.variance, u * TILE + d, spread(HALF) * precision * curvature)
+                store(sweep.variance, u * TILE + d, broadcast(HALF) * precision * curvature)
             store(sweep.logits, u * LANES, density)
             for o in range(LANES):
                 sweep.logits[u * LANES + o] /= ONE + math.exp(fit.logits[s * LANES + o])
@@ -135,29 +163,29 @@ def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
 
 @inner
 def _vote_gradients(problem, fit, sweep, votes, v, b, u, z, tile):
-    """Gradients of the votes at `v`, of all iterations, into `tile`; returns the worth of the share at first.
+    """Gradients of the votes at `v`, of all iterations, into `tile`; returns the gradient of the share of iteration 0.
 
     The parents are those at u, the pair is the one at z.
     """
     positions, seen = problem.child.shape
     parents, pairs, count = positions * problem.blocks, positions * seen * problem.blocks, len(problem.scales)
-    worth = load(sweep.constant, u * LANES)
+    d_share = load(sweep.constant, u * LANES)
     for d in range(0, TILE, LANES):
-        entry, gradient = load(votes, v + d), spread(ZERO)
+        entry, gradient = load(votes, v + d), broadcast(ZERO)
         for t in range(count):
             q = t * parents + u
             s = (b * count * parents + q) * TILE + d
             deviation = entry - load(fit.mean, s)
             if t == 0:
-                worth = worth + _value(sweep, q, d, deviation)
-            double = spread(TWO) * load(sweep.square, q * TILE + d)
+                d_share = d_share + _value(sweep, q, d, deviation)
+            double = broadcast(TWO) * load(sweep.square, q * TILE + d)
             slope = fma(double, deviation, load(sweep.linear, q * TILE + d))
             gradient = fma(load(sweep.share, (t * pairs + z) * LANES), slope, gradient)
             if t + 1 < count:
-                pull = load(sweep.slope, ((t + 1) * pairs + z) * LANES) * load(fit.precision, s)
-                gradient = gradient - pull * deviation
+                d_deviation = load(sweep.d_z, ((t + 1) * pairs + z) * LANES) * load(fit.precision, s)
+                gradient = gradient - d_deviation * deviation
         store(tile, d, gradient)
-    return worth
+    return d_share
 
 
 @inner
@@ -172,10 +200,12 @@ def _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, t
             a = b * problem.children + j
             for k in range(blocks):
                 z = (p * seen + i) * blocks + k
-                store(sweep.share, z * LANES, spread(problem.uniform[p, i] * activations[a]))
+                store(sweep.share, z * LANES, broadcast(problem.uniform[p, i] * activations[a]))
                 at = v + (i * blocks + k) * TILE
-                worth = total(_vote_gradients(problem, fit, sweep, votes, at, b, p * blocks + k, z, tile))
-                gradients.activations[a] += problem.uniform[p, i] * worth
+                d_share = horizontal_sum(
+                    _vote_gradients(problem, fit, sweep, votes, at, b, p * blocks + k, z, tile)
+                )
+                gradients.activations[a] += problem.uniform[p, i] * d_share
                 product_gradients(problem, inputs, gradients, b, chunk, j, problem.matrix[i], k, tile)
 
 
@@ -198,12 +228,12 @@ def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk):
         sweep.variance[:] = ZERO
         sweep.logits[:] = logits[b * parents : (b + 1) * parents]
         for t in range(count - 1, 0, -1):
-            _worth(problem, fit, sweep, gradients, b, chunk, t)
+            _through_m_step(problem, fit, sweep, gradients, b, chunk, t)
             _shares(problem, inputs, fit, sweep, votes, b, t)
             for j in range(children):
                 gradients.activations[b * children + j] += sweep.child[j]
             _previous(problem, inputs, fit, sweep, votes, b, t, first, second)
-        _worth(problem, fit, sweep, gradients, b, chunk, 0)
+        _through_m_step(problem, fit, sweep, gradients, b, chunk, 0)
         _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
 
 

@@ -13,14 +13,14 @@ from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.entrance import check_array, check_count, kernel
 from capszoo.routing.cpu.lanes import (
     LANES,
+    broadcast,
     exp,
     fma,
-    highest,
+    horizontal_max,
+    horizontal_sum,
     load,
     maximum,
-    spread,
     store,
-    total,
 )
 from capszoo.routing.cpu.votes import (
     INPUTS,
@@ -60,17 +60,17 @@ Fit = collections.namedtuple("Fit", "mean precision mass cost logits base eviden
 def _gaussians(problem, fit, s, centre, o, first, second):
     """Mean and precision out of moments about `centre`; False where too much cancels."""
     mean, precision = fit.mean, fit.precision
-    n, floor = load(fit.mass, s * LANES), spread(problem.mass_floor)
-    smallest, cancelled = spread(problem.variance_floor), spread(ABSENT)
+    n, floor = load(fit.mass, s * LANES), broadcast(problem.mass_floor)
+    smallest, cancelled = broadcast(problem.variance_floor), broadcast(ABSENT)
     for d in range(POSE):
         c, f, g = load(centre, o + d * LANES), load(first, d * LANES), load(second, d * LANES)
         # The mass has a floor, so the centre's own share of the mean is less than one.
         move = (f - floor * c) / n
         variance = (g - move * (f + f - move * (n - floor))) / n + smallest
         store(mean, s * TILE + d * LANES, c + move)
-        store(precision, s * TILE + d * LANES, spread(ONE) / variance)
-        cancelled = maximum(cancelled, spread(CANCELLATION) * g / n - variance)
-    return highest(cancelled) <= ZERO
+        store(precision, s * TILE + d * LANES, broadcast(ONE) / variance)
+        cancelled = maximum(cancelled, broadcast(CANCELLATION) * g / n - variance)
+    return horizontal_max(cancelled) <= ZERO
 
 
 @inner
@@ -101,10 +101,12 @@ def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, seco
         v = votes_at(problem, inputs, b, p, votes)
         for k in range(blocks):
             s = ((b * len(problem.scales) + t) * positions + p) * blocks + k
-            n = spread(problem.mass_floor)
+            n = broadcast(problem.mass_floor)
             for i in range(seen):
                 z = ((p * seen + i) * blocks + k) * LANES
-                rho = load(share, z) * spread(factor[p, i] * activations[b * problem.children + child[p, i]])
+                rho = load(share, z) * broadcast(
+                    factor[p, i] * activations[b * problem.children + child[p, i]]
+                )
                 store(share, z, rho)
                 n = n + rho
             store(mass, s * LANES, n)
@@ -119,7 +121,7 @@ def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, seco
 @inner
 def _distance(votes, v, mean, precision, s):
     """sum_d (v - mean)^2 / var, for 16 types."""
-    distance = spread(ZERO)
+    distance = broadcast(ZERO)
     for d in range(0, TILE, LANES):
         deviation = load(votes, v + d) - load(mean, s + d)
         distance = fma(deviation * deviation, load(precision, s + d), distance)
@@ -140,9 +142,9 @@ def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
             for k in range(blocks):
                 at = v + (i * blocks + k) * TILE
                 distance = _distance(votes, at, fit.mean, fit.precision, (s + k) * TILE)
-                value = fma(spread(-HALF), distance, load(fit.base, (s + k) * LANES))
+                value = fma(broadcast(-HALF), distance, load(fit.base, (s + k) * LANES))
                 store(share, (z + k) * LANES, value)
-                peak[j] = max(peak[j], highest(value))
+                peak[j] = max(peak[j], horizontal_max(value))
     _normalise(problem, fit, b, t, share, factor, peak)
 
 
@@ -155,13 +157,13 @@ def _normalise(problem, fit, b, t, share, factor, peak):
     for p in range(child.shape[0]):
         for i in range(child.shape[1]):
             j, z = child[p, i], (p * child.shape[1] + i) * blocks
-            terms = spread(ZERO)
+            terms = broadcast(ZERO)
             for k in range(blocks):
                 # Relative to the child's best parent, so that the largest term of its sum is one.
-                term = exp(load(share, (z + k) * LANES) - spread(peak[j]))
+                term = exp(load(share, (z + k) * LANES) - broadcast(peak[j]))
                 store(share, (z + k) * LANES, term)
                 terms = terms + term
-            evidence[e + j] += total(terms)
+            evidence[e + j] += horizontal_sum(terms)
     for p in range(child.shape[0]):
         for i in range(child.shape[1]):
             factor[p, i] = ONE / evidence[e + child[p, i]]

@@ -39,7 +39,7 @@ def _address(context, builder, signature, arguments):
     return builder.gep(array.data, [arguments[1]])
 
 
-def _spread(builder, number):
+def _broadcast(builder, number):
     undefined = ir.Constant(_VECTOR, ir.Undefined)
     vector = builder.insert_element(undefined, number, ir.Constant(_WORD, 0))
     return builder.shuffle_vector(vector, undefined, ir.Constant(_WORDS, [0] * LANES))
@@ -76,21 +76,21 @@ def store(typing_context, array, offset, value):
 
 
 @intrinsic
-def spread(typing_context, number):
+def broadcast(typing_context, number):
     """`number` in every lane."""
 
     def generate(context, builder, signature, arguments):
-        return _spread(builder, arguments[0])
+        return _broadcast(builder, arguments[0])
 
     return lanes(types.float32), generate
 
 
 @intrinsic
-def spread_at(typing_context, array, offset):
+def broadcast_at(typing_context, array, offset):
     """`array[offset]` in every lane."""
 
     def generate(context, builder, signature, arguments):
-        return _spread(builder, builder.load(_address(context, builder, signature, arguments)))
+        return _broadcast(builder, builder.load(_address(context, builder, signature, arguments)))
 
     return lanes(array, types.intp), generate
 
@@ -106,7 +106,7 @@ def fma(typing_context, a, b, c):
 
 
 @intrinsic
-def total(typing_context, a):
+def horizontal_sum(typing_context, a):
     """The sum over the lanes."""
 
     def generate(context, builder, signature, arguments):
@@ -117,7 +117,7 @@ def total(typing_context, a):
 
 
 @intrinsic
-def highest(typing_context, a):
+def horizontal_max(typing_context, a):
     """The largest of the lanes."""
 
     def generate(context, builder, signature, arguments):
@@ -236,14 +236,14 @@ _C5, _C4, _C3, _C2, _C1, _C0 = (
 @njit(inline="always")
 def exp(x):
     """exp(x) for x <= 88, to 1e-7 of itself; zero below -80, which keeps what it multiplies out of the denormals."""
-    whole = _round(x * spread(_LOG2_E))
-    r = x - whole * spread(_LN2_HIGH) - whole * spread(_LN2_LOW)
-    p = fma(spread(_C5), r, spread(_C4))
-    p = fma(p, r, spread(_C3))
-    p = fma(p, r, spread(_C2))
-    p = fma(p, r, spread(_C1))
-    p = fma(p, r, spread(_C0))
-    return _zero_below(x, (fma(p * r, r, r) + spread(np.float32(1.0))) * _two_to(whole))
+    whole = _round(x * broadcast(_LOG2_E))
+    r = x - whole * broadcast(_LN2_HIGH) - whole * broadcast(_LN2_LOW)
+    p = fma(broadcast(_C5), r, broadcast(_C4))
+    p = fma(p, r, broadcast(_C3))
+    p = fma(p, r, broadcast(_C2))
+    p = fma(p, r, broadcast(_C1))
+    p = fma(p, r, broadcast(_C0))
+    return _zero_below(x, (fma(p * r, r, r) + broadcast(np.float32(1.0))) * _two_to(whole))
 
 
 # 2^f for |f| <= 1/2, from the highest power down, to 1e-7 of itself.
@@ -255,25 +255,27 @@ _P5, _P4, _P3, _P2, _P1, _P0 = (
 @njit(inline="always")
 def _logistic(power):
     """1 / (1 + 2^power)."""
-    limit, one = spread(np.float32(120.0)), spread(np.float32(1.0))
-    power = minimum(maximum(power, spread(np.float32(-120.0))), limit)
+    limit, one = broadcast(np.float32(120.0)), broadcast(np.float32(1.0))
+    power = minimum(maximum(power, broadcast(np.float32(-120.0))), limit)
     whole = _round(power)
     f = power - whole
-    p = fma(spread(_P5), f, spread(_P4))
-    p = fma(p, f, spread(_P3))
-    p = fma(p, f, spread(_P2))
-    p = fma(p, f, spread(_P1))
-    p = fma(p, f, spread(_P0))
+    p = fma(broadcast(_P5), f, broadcast(_P4))
+    p = fma(p, f, broadcast(_P3))
+    p = fma(p, f, broadcast(_P2))
+    p = fma(p, f, broadcast(_P1))
+    p = fma(p, f, broadcast(_P0))
     return one / (one + _scaled(p, whole))
 
 
 @njit(inline="always")
 def sigmoid(x):
     """1 / (1 + exp(-x)), to 1.5e-7."""
-    return _logistic(x * spread(-_LOG2_E))
+    return _logistic(x * broadcast(-_LOG2_E))
 
 
 @njit(inline="always")
 def tanh(x):
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x)), to 2e-7."""
-    return fma(spread(np.float32(2.0)), _logistic(x * spread(_MINUS_2_LOG2_E)), spread(np.float32(-1.0)))
+    return fma(
+        broadcast(np.float32(2.0)), _logistic(x * broadcast(_MINUS_2_LOG2_E)), broadcast(np.float32(-1.0))
+    )

@@ -13,11 +13,11 @@ from numba import njit
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.lanes import (
     LANES,
+    broadcast,
+    broadcast_at,
     fma,
     load,
     maximum,
-    spread,
-    spread_at,
     store,
     zero_unless_positive,
 )
@@ -36,8 +36,13 @@ def _four(array, at):
 
 
 @njit(forceinline=True)
-def _four_spread(array, at):
-    return spread_at(array, at), spread_at(array, at + 1), spread_at(array, at + 2), spread_at(array, at + 3)
+def _four_broadcast(array, at):
+    return (
+        broadcast_at(array, at),
+        broadcast_at(array, at + 1),
+        broadcast_at(array, at + 2),
+        broadcast_at(array, at + 3),
+    )
 
 
 @njit(forceinline=True)
@@ -56,7 +61,7 @@ def _four_stored(array, at, values, floor):
 @inner
 def product(x, inputs, weights, columns, start, y, n, floor):
     """y = max(start + x W, floor): n rows of x with `inputs` entries, W `[inputs, columns]`, y may be start."""
-    least = spread(floor)
+    least = broadcast(floor)
     fours = n - n % 4
     for i in range(0, fours, 4):
         x0 = x.at + i * x.stride
@@ -68,11 +73,11 @@ def product(x, inputs, weights, columns, start, y, n, floor):
             a2, a3 = _four(start.array, at + 2 * start.stride), _four(start.array, at + 3 * start.stride)
             w, end = weights.at + c, inputs * LANES
             for d in range(0, end, LANES):
-                each = _four_spread(weights.array, w)
-                a0 = _four_fma(load(x.array, x0 + d), each, a0)
-                a1 = _four_fma(load(x.array, x1 + d), each, a1)
-                a2 = _four_fma(load(x.array, x2 + d), each, a2)
-                a3 = _four_fma(load(x.array, x3 + d), each, a3)
+                column = _four_broadcast(weights.array, w)
+                a0 = _four_fma(load(x.array, x0 + d), column, a0)
+                a1 = _four_fma(load(x.array, x1 + d), column, a1)
+                a2 = _four_fma(load(x.array, x2 + d), column, a2)
+                a3 = _four_fma(load(x.array, x3 + d), column, a3)
                 w += weights.stride
             to = t + c * LANES
             _four_stored(y.array, to, a0, least)
@@ -83,15 +88,15 @@ def product(x, inputs, weights, columns, start, y, n, floor):
         for c in range(0, columns, 4):
             a0 = _four(start.array, start.at + i * start.stride + c * LANES)
             for d in range(inputs):
-                each = _four_spread(weights.array, weights.at + d * weights.stride + c)
-                a0 = _four_fma(load(x.array, x.at + i * x.stride + d * LANES), each, a0)
+                column = _four_broadcast(weights.array, weights.at + d * weights.stride + c)
+                a0 = _four_fma(load(x.array, x.at + i * x.stride + d * LANES), column, a0)
             _four_stored(y.array, y.at + i * y.stride + c * LANES, a0, least)
 
 
 @inner
 def outer(x, rows, y, columns, sums, n):
     """sums[r, c] += sum_i x[i, r] * y[i, c], lane by lane, for the first `rows` and `columns` of n rows."""
-    least = spread(LINEAR)
+    least = broadcast(LINEAR)
     fours = rows - rows % 4
     for c in range(0, columns * LANES, 4 * LANES):
         for r in range(0, fours, 4):
@@ -100,11 +105,11 @@ def outer(x, rows, y, columns, sums, n):
             a2, a3 = _four(sums.array, s + 2 * sums.stride), _four(sums.array, s + 3 * sums.stride)
             to = y.at + c
             for _ in range(n):
-                each = _four(y.array, to)
-                a0 = _four_fma(load(x.array, at), each, a0)
-                a1 = _four_fma(load(x.array, at + LANES), each, a1)
-                a2 = _four_fma(load(x.array, at + 2 * LANES), each, a2)
-                a3 = _four_fma(load(x.array, at + 3 * LANES), each, a3)
+                column = _four(y.array, to)
+                a0 = _four_fma(load(x.array, at), column, a0)
+                a1 = _four_fma(load(x.array, at + LANES), column, a1)
+                a2 = _four_fma(load(x.array, at + 2 * LANES), column, a2)
+                a3 = _four_fma(load(x.array, at + 3 * LANES), column, a3)
                 at += x.stride
                 to += y.stride
             _four_stored(sums.array, s, a0, least)
@@ -115,8 +120,8 @@ def outer(x, rows, y, columns, sums, n):
             s = sums.at + r * sums.stride + c
             a0 = _four(sums.array, s)
             for i in range(n):
-                each = _four(y.array, y.at + i * y.stride + c)
-                a0 = _four_fma(load(x.array, x.at + i * x.stride + r * LANES), each, a0)
+                column = _four(y.array, y.at + i * y.stride + c)
+                a0 = _four_fma(load(x.array, x.at + i * x.stride + r * LANES), column, a0)
             _four_stored(sums.array, s, a0, least)
 
 
@@ -147,15 +152,15 @@ def biases(widths, weights):
     for layer in range(len(widths) - 1):
         w += widths[layer] * widths[layer + 1]
         for column in range(widths[layer + 1]):
-            store(found, at, spread_at(weights, w + column))
+            store(found, at, broadcast_at(weights, w + column))
             at += LANES
         w += widths[layer + 1]
     return found
 
 
 @inner
-def answer(widths, weights, bias, x, layers, n):
-    """What the layers of a network say to n rows of x: in each row of `layers` one after the other."""
+def network(widths, weights, bias, x, layers, n):
+    """The outputs of all layers of a network for n rows of x: in each row of `layers` one after the other."""
     w, at = 0, 0
     for layer in range(len(widths) - 1):
         below, above = widths[layer], widths[layer + 1]
@@ -169,7 +174,7 @@ def answer(widths, weights, bias, x, layers, n):
 
 @inner
 def backward_weights(widths, weights):
-    """The kernels of a network, each transposed, at the places where `answer` reads them."""
+    """The weights of all layers, each transposed, at the places where `network` reads them."""
     found = np.empty_like(weights)
     w = 0
     for layer in range(len(widths) - 1):
@@ -180,12 +185,12 @@ def backward_weights(widths, weights):
 
 
 @inner
-def answer_backward(widths, backward, x, layers, slopes, d_x, sums, n):
+def network_backward(widths, backward, x, layers, slopes, d_x, sums, n):
     """Adds to d_x the gradients of x, and to `sums` those of the weights, in lanes.
 
     where:
       backward: `backward_weights`.
-      layers: what `answer` said.
+      layers: the outputs of all layers, of `network`.
       slopes: rows like those; their last layer holds the gradients of the answers, the others are for use here.
     """
     w, at = weights_of(widths), widths[1:].sum() * LANES
@@ -195,40 +200,40 @@ def answer_backward(widths, backward, x, layers, slopes, d_x, sums, n):
         at -= above * LANES
         y = Rows(slopes.array, slopes.at + at, slopes.stride)
         _add_rows(y, above, sums, (w + below * above) * LANES, n)
-        total = Rows(sums, w * LANES, above * LANES)
-        kernel = Rows(backward, w, below)
+        gradient = Rows(sums, w * LANES, above * LANES)
+        transposed_weights = Rows(backward, w, below)
         if layer == 0:
-            outer(x, below, y, above, total, n)
-            product(y, above, kernel, below, d_x, d_x, n, LINEAR)
+            outer(x, below, y, above, gradient, n)
+            product(y, above, transposed_weights, below, d_x, d_x, n, LINEAR)
         else:
-            heard = Rows(layers.array, layers.at + at - below * LANES, layers.stride)
-            d_heard = Rows(slopes.array, slopes.at + at - below * LANES, slopes.stride)
-            outer(heard, below, y, above, total, n)
-            _clear(d_heard, below, n)
-            product(y, above, kernel, below, d_heard, d_heard, n, LINEAR)
-            _through_relu(heard, d_heard, below, n)
+            x_below = Rows(layers.array, layers.at + at - below * LANES, layers.stride)
+            d_x_below = Rows(slopes.array, slopes.at + at - below * LANES, slopes.stride)
+            outer(x_below, below, y, above, gradient, n)
+            _clear(d_x_below, below, n)
+            product(y, above, transposed_weights, below, d_x_below, d_x_below, n, LINEAR)
+            _through_relu(x_below, d_x_below, below, n)
 
 
 @inner
 def _add_rows(y, width, sums, at, n):
     for c in range(0, width * LANES, LANES):
-        together = load(sums, at + c)
+        sums_of_column = load(sums, at + c)
         for i in range(n):
-            together = together + load(y.array, y.at + i * y.stride + c)
-        store(sums, at + c, together)
+            sums_of_column = sums_of_column + load(y.array, y.at + i * y.stride + c)
+        store(sums, at + c, sums_of_column)
 
 
 @inner
 def _clear(y, width, n):
     for i in range(n):
         for c in range(0, width * LANES, LANES):
-            store(y.array, y.at + i * y.stride + c, spread(ZERO))
+            store(y.array, y.at + i * y.stride + c, broadcast(ZERO))
 
 
 @inner
-def _through_relu(heard, slope, width, n):
+def _through_relu(x_below, slope, width, n):
     for i in range(n):
-        h, s = heard.at + i * heard.stride, slope.at + i * slope.stride
+        h, s = x_below.at + i * x_below.stride, slope.at + i * slope.stride
         for c in range(0, width * LANES, LANES):
-            value = zero_unless_positive(load(heard.array, h + c), load(slope.array, s + c))
+            value = zero_unless_positive(load(x_below.array, h + c), load(slope.array, s + c))
             store(slope.array, s + c, value)

@@ -1,7 +1,7 @@
 """Connectionist routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
 
-The equations are those of `capszoo.routing.lstm.LSTMRouting`. Parents hear only their own votes, so that everything
-happens for one position and one block of types at a time. Its gradient is in `recurrent_backward`.
+The equations are those of `capszoo.routing.lstm.LSTMRouting`. A parent depends on its own votes only, so that
+everything happens for one position and one block of types at a time. Its gradient is in `recurrent_backward`.
 """
 
 import collections
@@ -9,20 +9,20 @@ import collections
 import numpy as np
 
 from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.consensus import softmax_over_children, vote_rows, weighted_mean
 from capszoo.routing.cpu.entrance import check_array, check_count, kernel
 from capszoo.routing.cpu.lanes import (
     LANES,
-    exp,
+    broadcast,
+    broadcast_at,
     fma,
     load,
     maximum,
     sigmoid,
-    spread,
-    spread_at,
     store,
     tanh,
 )
-from capszoo.routing.cpu.networks import LINEAR, Rows, answer, biases, outer, product
+from capszoo.routing.cpu.networks import LINEAR, Rows, biases, network, outer, product
 from capszoo.routing.cpu.votes import (
     INPUTS,
     POSE,
@@ -46,7 +46,7 @@ BLOCK = 16
 
 # See `votes.PROBLEM`; count: updates of the coefficients; units: of the cell (U), a multiple of four; swapped: whether
 # the cell's state makes coefficients and the hidden one activations; compatibility, activation: widths of both
-# networks, from U to the four of which the first is the answer.
+# networks, from U to the four of which the first is the output.
 Problem = collections.namedtuple("Problem", f"{PROBLEM} count units swapped compatibility activation")
 # See `votes.INPUTS`; cell: rows of 4 U numbers, the gates of
 # each unit side by side, for mean [D], bias, activation, vote [D], coefficient and hidden states [U]; compatibility,
@@ -58,14 +58,14 @@ BIAS, ACTIVATION, VOTE, COEFFICIENT, HIDDEN = POSE, POSE + 1, POSE + 2, 2 * POSE
 # For one position and block:
 #   base [I, G]: what activation and vote add to the gates, the same in all steps;
 #   parent [G]: what mean and bias add, in the step at hand;
-#   mean [count + 1, D]; heard [count + 1, I, 1 + U]: coefficients and hidden states; cell [count + 1, I, U];
-#   gates [count, I, G], after sigmoid or tanh; bent [count, I, U]: tanh of the cell;
-#   layers [count, I, ...]: what the layers of the network for coefficients say;
-#   combined [U]; final [...]: what the layers of the network for activations say.
-# Unless `kept`, one step of heard and cell and one block of gates, bent and layers are there, used again and again.
+#   mean [count + 1, D]; pair [count + 1, I, 1 + U]: coefficients and hidden states; cell [count + 1, I, U];
+#   gates [count, I, G], after sigmoid or tanh; cell_tanh [count, I, U]: tanh of the cell;
+#   layers [count, I, ...]: what the layers of the network for coefficients give;
+#   combined [U]; final [...]: what the layers of the network for activations give.
+# Unless `kept`, one step of pair and cell and one block of gates, cell_tanh and layers are there, used again and again.
 # Rows of gates are one longer than 4 U (G): with powers of two all would fall on the same lines of the cache.
 Path = collections.namedtuple(
-    "Path", "kept base parent mean heard cell gates bent layers combined final bias1 bias2"
+    "Path", "kept base parent mean pair cell gates cell_tanh layers combined final bias1 bias2"
 )
 
 
@@ -110,11 +110,11 @@ def new_path(problem, inputs, kept):
 
 
 @inner
-def heard_rows(problem, path, t, begin):
+def pair_rows(problem, path, t, begin):
     """Coefficient and hidden states after t updates, from child `begin`."""
     width = (1 + problem.units) * LANES
     first = (t * problem.child.shape[1] if path.kept else 0) + begin
-    return Rows(path.heard, first * width, width)
+    return Rows(path.pair, first * width, width)
 
 
 @inner
@@ -132,16 +132,9 @@ def block_rows(problem, path, t, begin):
     gates, units, layers = gates_width(problem), problem.units * LANES, len(path.bias1)
     return (
         Rows(path.gates, first * gates, gates),
-        Rows(path.bent, first * units, units),
+        Rows(path.cell_tanh, first * units, units),
         Rows(path.layers, first * layers, layers),
     )
-
-
-@inner
-def vote_rows(problem, votes, v, k, begin):
-    """Votes for block k of types, from child `begin`."""
-    stride = problem.blocks * TILE
-    return Rows(votes, v + begin * stride + k * TILE, stride)
 
 
 @inner
@@ -153,14 +146,14 @@ def cell_weights(problem, inputs, row):
 
 @inner
 def _hidden_of(rows):
-    """Rows of `heard` without the coefficient."""
+    """Rows of `pair` without the coefficient."""
     return Rows(rows.array, rows.at + LANES, rows.stride)
 
 
 @inner
 def states(problem, path, t, begin):
-    """What the network for coefficients hears after t updates, and what that for activations does."""
-    hidden, cell = _hidden_of(heard_rows(problem, path, t, begin)), cell_rows(problem, path, t, begin)
+    """The states after t updates that the networks for coefficients and for activations take."""
+    hidden, cell = _hidden_of(pair_rows(problem, path, t, begin)), cell_rows(problem, path, t, begin)
     return (cell, hidden) if problem.swapped else (hidden, cell)
 
 
@@ -168,15 +161,15 @@ def states(problem, path, t, begin):
 def _begin(problem, inputs, votes, v, b, p, k, path):
     """Uniform coefficients, empty states, and what does not change from step to step."""
     seen, width = problem.child.shape[1], 4 * problem.units
-    heard, cell = heard_rows(problem, path, 0, 0), cell_rows(problem, path, 0, 0)
-    path.heard[: seen * heard.stride] = ZERO
+    pair, cell = pair_rows(problem, path, 0, 0), cell_rows(problem, path, 0, 0)
+    path.pair[: seen * pair.stride] = ZERO
     path.cell[: seen * cell.stride] = ZERO
     base = Rows(path.base, 0, gates_width(problem))
     for i in range(seen):
-        store(heard.array, i * heard.stride, spread(ONE / f32(seen)))
-        activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
+        store(pair.array, i * pair.stride, broadcast(ONE / f32(seen)))
+        activation = broadcast_at(inputs.activations, b * problem.children + problem.child[p, i])
         for g in range(width):
-            own = activation * spread_at(inputs.cell, ACTIVATION * width + g)
+            own = activation * broadcast_at(inputs.cell, ACTIVATION * width + g)
             store(base.array, i * base.stride + g * LANES, own)
     product(
         vote_rows(problem, votes, v, k, 0),
@@ -188,39 +181,31 @@ def _begin(problem, inputs, votes, v, b, p, k, path):
         seen,
         LINEAR,
     )
-    _mean(problem, votes, v, k, path, 0)
+    weighted_mean(problem, votes, v, k, pair, path.mean, 0)
 
 
 @inner
-def _mean(problem, votes, v, k, path, t):
-    """mu_j = sum_i c_ij * V_ij."""
-    path.mean[t * TILE : (t + 1) * TILE] = ZERO
-    heard, mean = heard_rows(problem, path, t, 0), Rows(path.mean, t * TILE, TILE)
-    outer(heard, 1, vote_rows(problem, votes, v, k, 0), POSE, mean, problem.child.shape[1])
-
-
-@inner
-def _cells(problem, path, gates, before, bent, hidden, cell, n):
+def _cells(problem, path, gates, before, cell_tanh, hidden, cell, n):
     """New states of n children, whose gates lack what their parent adds; keeps them after sigmoid and tanh."""
     for i in range(n):
         for u in range(problem.units):
             g, q = 4 * u * LANES, u * LANES
             at = gates.at + i * gates.stride + g
-            enter = sigmoid(load(gates.array, at) + load(path.parent, g))
-            forget = sigmoid(load(gates.array, at + LANES) + load(path.parent, g + LANES))
+            input_gate = sigmoid(load(gates.array, at) + load(path.parent, g))
+            forget_gate = sigmoid(load(gates.array, at + LANES) + load(path.parent, g + LANES))
             candidate = tanh(load(gates.array, at + 2 * LANES) + load(path.parent, g + 2 * LANES))
-            leave = sigmoid(load(gates.array, at + 3 * LANES) + load(path.parent, g + 3 * LANES))
-            state = forget * load(before.array, before.at + i * before.stride + q)
-            state = fma(enter, candidate, state)
-            curved = tanh(state)
+            output_gate = sigmoid(load(gates.array, at + 3 * LANES) + load(path.parent, g + 3 * LANES))
+            state = forget_gate * load(before.array, before.at + i * before.stride + q)
+            state = fma(input_gate, candidate, state)
+            tanh_of_cell = tanh(state)
             if path.kept:
-                store(gates.array, at, enter)
-                store(gates.array, at + LANES, forget)
+                store(gates.array, at, input_gate)
+                store(gates.array, at + LANES, forget_gate)
                 store(gates.array, at + 2 * LANES, candidate)
-                store(gates.array, at + 3 * LANES, leave)
-                store(bent.array, bent.at + i * bent.stride + q, curved)
+                store(gates.array, at + 3 * LANES, output_gate)
+                store(cell_tanh.array, cell_tanh.at + i * cell_tanh.stride + q, tanh_of_cell)
             store(cell.array, cell.at + i * cell.stride + q, state)
-            store(hidden.array, hidden.at + i * hidden.stride + q, leave * curved)
+            store(hidden.array, hidden.at + i * hidden.stride + q, output_gate * tanh_of_cell)
 
 
 @inner
@@ -228,44 +213,31 @@ def _update(problem, inputs, votes, v, k, path, t):
     """States, coefficients and mean of update t, from 1."""
     seen, width = problem.child.shape[1], 4 * problem.units
     for g in range(width):
-        store(path.parent, g * LANES, spread_at(inputs.cell, BIAS * width + g))
+        store(path.parent, g * LANES, broadcast_at(inputs.cell, BIAS * width + g))
     parent, mean = Rows(path.parent, 0, 0), Rows(path.mean, (t - 1) * TILE, TILE)
     product(mean, POSE, cell_weights(problem, inputs, 0), width, parent, parent, 1, LINEAR)
-    pair = cell_weights(problem, inputs, COEFFICIENT)
-    # At first hidden states are zero: only the coefficient is heard.
+    of_pair = cell_weights(problem, inputs, COEFFICIENT)
+    # At first hidden states are zero: of a pair only the coefficient matters.
     known = 1 if t == 1 else 1 + problem.units
-    answers = len(path.bias1) - 4 * LANES
-    top = spread(f32(-1e30))
+    output_at = len(path.bias1) - 4 * LANES
+    largest = broadcast(f32(-1e30))
     for begin in range(0, seen, BLOCK):
         n = min(BLOCK, seen - begin)
-        gates, bent, layers = block_rows(problem, path, t, begin)
+        gates, cell_tanh, layers = block_rows(problem, path, t, begin)
         base = Rows(path.base, begin * gates.stride, gates.stride)
-        heard, after = heard_rows(problem, path, t - 1, begin), heard_rows(problem, path, t, begin)
-        product(heard, known, pair, width, base, gates, n, LINEAR)
+        pair, after = pair_rows(problem, path, t - 1, begin), pair_rows(problem, path, t, begin)
+        product(pair, known, of_pair, width, base, gates, n, LINEAR)
         before, cell = cell_rows(problem, path, t - 1, begin), cell_rows(problem, path, t, begin)
-        _cells(problem, path, gates, before, bent, _hidden_of(after), cell, n)
-        told, _ = states(problem, path, t, begin)
-        answer(problem.compatibility, inputs.compatibility, path.bias1, told, layers, n)
+        _cells(problem, path, gates, before, cell_tanh, _hidden_of(after), cell, n)
+        state, _ = states(problem, path, t, begin)
+        network(problem.compatibility, inputs.compatibility, path.bias1, state, layers, n)
         for i in range(n):
-            logit = load(layers.array, layers.at + i * layers.stride + answers)
+            logit = load(layers.array, layers.at + i * layers.stride + output_at)
             store(after.array, after.at + i * after.stride, logit)
-            top = maximum(top, logit)
-    _softmax(heard_rows(problem, path, t, 0), seen, top)
-    _mean(problem, votes, v, k, path, t)
-
-
-@inner
-def _softmax(rows, seen, top):
-    """The first number of each row, from logit to coefficient."""
-    together = spread(ZERO)
-    for i in range(seen):
-        at = rows.at + i * rows.stride
-        term = exp(load(rows.array, at) - top)
-        store(rows.array, at, term)
-        together = together + term
-    for i in range(seen):
-        at = rows.at + i * rows.stride
-        store(rows.array, at, load(rows.array, at) / together)
+            largest = maximum(largest, logit)
+    after = pair_rows(problem, path, t, 0)
+    softmax_over_children(after, seen, largest)
+    weighted_mean(problem, votes, v, k, after, path.mean, t)
 
 
 @inner
@@ -277,9 +249,9 @@ def walk(problem, inputs, votes, v, b, p, k, path):
         _update(problem, inputs, votes, v, k, path, t)
     path.combined[:] = ZERO
     combined, final = Rows(path.combined, 0, 0), Rows(path.final, 0, 0)
-    _, told = states(problem, path, count, 0)
-    outer(heard_rows(problem, path, count, 0), 1, told, problem.units, combined, seen)
-    answer(problem.activation, inputs.activation, path.bias2, combined, final, 1)
+    _, state = states(problem, path, count, 0)
+    outer(pair_rows(problem, path, count, 0), 1, state, problem.units, combined, seen)
+    network(problem.activation, inputs.activation, path.bias2, combined, final, 1)
     return load(path.final, len(path.final) - 4 * LANES)
 
 

@@ -1,8 +1,28 @@
 """Similarity-learning routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
 
-The equations are those of `capszoo.routing.kernel.KernelRouting` with Gaussians; `backward` is their analytic gradient.
-Parents hear only their own votes, so that everything happens for one position and one block of types at a time, and the
-way back makes anew what the way out has made.
+The equations are those of `capszoo.routing.kernel.KernelRouting` with Gaussians (Faria 2019). `backward` is their
+gradient, written d y for that of the loss by y; r2_ij = |mu_j - V_ij|^2, p_q = 1 / sigma_q^2, l_i = log(a_i), and the
+logits are s_ij = (k_ij + beta_j l_i) / (alpha_j + beta_j). Equation 13, from the last coefficients and similarities:
+
+    d theta1_j = d x_j sum_i c_ij k_ij         d theta2_j = d x_j         d theta3_j = d x_j sum_i c_ij l_i
+    d c_ij = d x_j (theta1_j k_ij + theta3_j l_i)
+    d k_ij = d x_j theta1_j c_ij               d l_i += d x_j theta3_j c_ij
+
+Equation 15, at every step, and the distance in it:
+
+    d w_q += d k_ij exp(-p_q r2_ij / 2)        d p_q -= d k_ij w_q exp(-p_q r2_ij / 2) r2_ij / 2
+    d r2_ij = -d k_ij sum_q p_q w_q exp(-p_q r2_ij / 2) / 2
+    d mu_j -= 2 sum_i d r2_ij (V_ij - mu_j)    d V_ij += 2 d r2_ij (V_ij - mu_j)
+
+Equation 4, the mean of a step, and equations 11 and 12, its coefficients, which come from the step before:
+
+    d c_ij += sum_d d mu_jd V_ijd              d V_ij += c_ij d mu_j
+    d s_ij = c_ij (d c_ij - sum_h c_hj d c_hj),   and with g_ij = d s_ij / (alpha_j + beta_j)
+    d k_ij = g_ij                              d l_i += beta_j g_ij
+    d alpha_j -= sum_i g_ij s_ij               d beta_j += sum_i g_ij (l_i - s_ij)
+
+A parent depends on its own votes only, so that everything happens for one position and one block of types at a time,
+and the way back makes anew what the way out has made.
 """
 
 import collections
@@ -10,8 +30,20 @@ import collections
 import numpy as np
 
 from capszoo.routing.cpu.compiling import inner
+from capszoo.routing.cpu.consensus import from_weighted_mean, softmax_over_children, weighted_mean
 from capszoo.routing.cpu.entrance import check_count, kernel
-from capszoo.routing.cpu.lanes import LANES, exp, fma, load, maximum, spread, spread_at, store, total
+from capszoo.routing.cpu.lanes import (
+    LANES,
+    broadcast,
+    broadcast_at,
+    exp,
+    fma,
+    horizontal_sum,
+    load,
+    maximum,
+    store,
+)
+from capszoo.routing.cpu.networks import Rows
 from capszoo.routing.cpu.votes import (
     INPUTS,
     PROBLEM,
@@ -52,30 +84,19 @@ def _path(problem):
 
 
 @inner
-def _mean(problem, votes, v, k, coefficients, c, mean, m):
-    """sum_i c_i V_i."""
-    for d in range(0, TILE, LANES):
-        entry = spread(ZERO)
-        for i in range(problem.child.shape[1]):
-            vote = load(votes, v + (i * problem.blocks + k) * TILE + d)
-            entry = fma(load(coefficients, c + i * LANES), vote, entry)
-        store(mean, m + d, entry)
-
-
-@inner
 def _compare(problem, inputs, votes, v, k, path, t):
     """Distances and similarities of all votes to the mean of step t."""
     seen, components = problem.child.shape[1], inputs.mixture.shape[0] // 2
     for i in range(seen):
         at, z = v + (i * problem.blocks + k) * TILE, (t * seen + i) * LANES
-        distance = spread(ZERO)
+        distance = broadcast(ZERO)
         for d in range(0, TILE, LANES):
             deviation = load(votes, at + d) - load(path.mean, t * TILE + d)
             distance = fma(deviation, deviation, distance)
-        similarity = spread(ZERO)
+        similarity = broadcast(ZERO)
         for q in range(components):
-            falling = spread(-HALF * inputs.mixture[components + q]) * distance
-            similarity = fma(spread_at(inputs.mixture, q), exp(falling), similarity)
+            falling = broadcast(-HALF * inputs.mixture[components + q]) * distance
+            similarity = fma(broadcast_at(inputs.mixture, q), exp(falling), similarity)
         store(path.distance, z, distance)
         store(path.similarity, z, similarity)
 
@@ -86,20 +107,15 @@ def _update(problem, inputs, votes, v, b, p, k, path, t):
     seen, width = problem.child.shape[1], problem.blocks * LANES
     alpha, beta = load(inputs.types, k * LANES), load(inputs.types, width + k * LANES)
     first, c = (t - 1) * seen * LANES, t * seen * LANES
-    top = spread(f32(-1e30))
+    largest = broadcast(f32(-1e30))
     for i in range(seen):
-        log_activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
+        log_activation = broadcast_at(inputs.activations, b * problem.children + problem.child[p, i])
         logit = fma(beta, log_activation, load(path.similarity, first + i * LANES)) / (alpha + beta)
         store(path.coefficients, c + i * LANES, logit)
-        top = maximum(top, logit)
-    together = spread(ZERO)
-    for i in range(0, seen * LANES, LANES):
-        term = exp(load(path.coefficients, c + i) - top)
-        store(path.coefficients, c + i, term)
-        together = together + term
-    for i in range(0, seen * LANES, LANES):
-        store(path.coefficients, c + i, load(path.coefficients, c + i) / together)
-    _mean(problem, votes, v, k, path.coefficients, c, path.mean, t * TILE)
+        largest = maximum(largest, logit)
+    rows = Rows(path.coefficients, c, LANES)
+    softmax_over_children(rows, seen, largest)
+    weighted_mean(problem, votes, v, k, rows, path.mean, t)
 
 
 @inner
@@ -107,7 +123,7 @@ def _walk(problem, inputs, votes, v, b, p, k, path):
     """All steps, from the uniform mean to the comparison with the last one."""
     seen = problem.child.shape[1]
     path.coefficients[: seen * LANES] = f32(1.0) / f32(seen)
-    _mean(problem, votes, v, k, path.coefficients, 0, path.mean, 0)
+    weighted_mean(problem, votes, v, k, Rows(path.coefficients, 0, LANES), path.mean, 0)
     for t in range(problem.count):
         _compare(problem, inputs, votes, v, k, path, t)
         _update(problem, inputs, votes, v, b, p, k, path, t + 1)
@@ -118,11 +134,11 @@ def _walk(problem, inputs, votes, v, b, p, k, path):
 def _logit(problem, inputs, b, p, k, path):
     """x_j: equation 13."""
     seen, width = problem.child.shape[1], problem.blocks * LANES
-    agreement, presence = spread(ZERO), spread(ZERO)
+    agreement, presence = broadcast(ZERO), broadcast(ZERO)
     for i in range(seen):
         z = (problem.count * seen + i) * LANES
         coefficient = load(path.coefficients, z)
-        log_activation = spread_at(inputs.activations, b * problem.children + problem.child[p, i])
+        log_activation = broadcast_at(inputs.activations, b * problem.children + problem.child[p, i])
         agreement = fma(coefficient, load(path.similarity, z), agreement)
         presence = fma(coefficient, log_activation, presence)
     theta1, theta2, theta3 = (
@@ -181,15 +197,15 @@ def _add(array, at, value):
 def _through_similarity(inputs, gradients, path, z, chunk, gradient):
     """From the gradient of a similarity to that of its distance, and of the mixture."""
     components = inputs.mixture.shape[0] // 2
-    distance, slope = load(path.distance, z), spread(ZERO)
+    distance, slope = load(path.distance, z), broadcast(ZERO)
     for q in range(components):
         precision = inputs.mixture[components + q]
-        term = gradient * exp(spread(-HALF * precision) * distance)
-        weighted = spread_at(inputs.mixture, q) * term
-        slope = fma(spread(-HALF * precision), weighted, slope)
+        term = gradient * exp(broadcast(-HALF * precision) * distance)
+        weighted = broadcast_at(inputs.mixture, q) * term
+        slope = fma(broadcast(-HALF * precision), weighted, slope)
         m = chunk * 2 * components + q
-        gradients.mixture[m] += total(term)
-        gradients.mixture[m + components] -= HALF * total(weighted * distance)
+        gradients.mixture[m] += horizontal_sum(term)
+        gradients.mixture[m + components] -= HALF * horizontal_sum(weighted * distance)
     return slope
 
 
@@ -203,13 +219,17 @@ def _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, gradien
     for i in range(seen):
         a, z = b * problem.children + problem.child[p, i], (problem.count * seen + i) * LANES
         coefficient, similarity = load(path.coefficients, z), load(path.similarity, z)
-        log_activation = spread_at(inputs.activations, a)
-        heard = gradient * coefficient
-        _add(gradients.types, g + 2 * width, heard * similarity)
-        _add(gradients.types, g + 4 * width, heard * log_activation)
-        gradients.activations[a] += total(heard * theta3)
+        log_activation = broadcast_at(inputs.activations, a)
+        d_mean_similarity = gradient * coefficient
+        _add(gradients.types, g + 2 * width, d_mean_similarity * similarity)
+        _add(gradients.types, g + 4 * width, d_mean_similarity * log_activation)
+        gradients.activations[a] += horizontal_sum(d_mean_similarity * theta3)
         store(sweep.coefficients, i * LANES, gradient * fma(theta1, similarity, theta3 * log_activation))
-        store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, heard * theta1))
+        store(
+            sweep.distance,
+            z,
+            _through_similarity(inputs, gradients, path, z, chunk, d_mean_similarity * theta1),
+        )
 
 
 @inner
@@ -217,25 +237,11 @@ def _from_distances(problem, votes, v, k, path, sweep, t):
     """Adds to the gradient of the mean of step t what its distances from the votes have."""
     seen = problem.child.shape[1]
     for d in range(0, TILE, LANES):
-        mean, pull = load(path.mean, t * TILE + d), spread(ZERO)
+        mean, d_mean = load(path.mean, t * TILE + d), broadcast(ZERO)
         for i in range(seen):
             vote = load(votes, v + (i * problem.blocks + k) * TILE + d)
-            pull = fma(load(sweep.distance, (t * seen + i) * LANES), vote - mean, pull)
-        _add(sweep.mean, t * TILE + d, spread(-TWO) * pull)
-
-
-@inner
-def _from_mean(problem, votes, v, k, path, sweep, t):
-    """Adds to the gradients of the coefficients what the mean of step t has; returns their mean under them."""
-    seen, average = problem.child.shape[1], spread(ZERO)
-    for i in range(seen):
-        gradient = load(sweep.coefficients, i * LANES)
-        at = v + (i * problem.blocks + k) * TILE
-        for d in range(0, TILE, LANES):
-            gradient = fma(load(sweep.mean, t * TILE + d), load(votes, at + d), gradient)
-        store(sweep.coefficients, i * LANES, gradient)
-        average = fma(load(path.coefficients, (t * seen + i) * LANES), gradient, average)
-    return average
+            d_mean = fma(load(sweep.distance, (t * seen + i) * LANES), vote - mean, d_mean)
+        _add(sweep.mean, t * TILE + d, broadcast(-TWO) * d_mean)
 
 
 @inner
@@ -247,13 +253,13 @@ def _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t,
     both = alpha + beta
     for i in range(seen):
         a, z = b * problem.children + problem.child[p, i], ((t - 1) * seen + i) * LANES
-        log_activation = spread_at(inputs.activations, a)
+        log_activation = broadcast_at(inputs.activations, a)
         coefficient = load(path.coefficients, (t * seen + i) * LANES)
         scaled = coefficient * (load(sweep.coefficients, i * LANES) - average) / both
         logit = fma(beta, log_activation, load(path.similarity, z)) / both
-        _add(gradients.types, g, spread(ZERO) - scaled * logit)
+        _add(gradients.types, g, broadcast(ZERO) - scaled * logit)
         _add(gradients.types, g + width, scaled * (log_activation - logit))
-        gradients.activations[a] += total(scaled * beta)
+        gradients.activations[a] += horizontal_sum(scaled * beta)
         store(sweep.distance, z, _through_similarity(inputs, gradients, path, z, chunk, scaled))
 
 
@@ -264,11 +270,11 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk
     for i in range(seen):
         at = v + (i * problem.blocks + k) * TILE
         for d in range(0, TILE, LANES):
-            vote, gradient = load(votes, at + d), spread(ZERO)
+            vote, gradient = load(votes, at + d), broadcast(ZERO)
             for t in range(problem.count + 1):
                 z = (t * seen + i) * LANES
                 gradient = fma(load(path.coefficients, z), load(sweep.mean, t * TILE + d), gradient)
-                double = spread(TWO) * load(sweep.distance, z)
+                double = broadcast(TWO) * load(sweep.distance, z)
                 gradient = fma(double, vote - load(path.mean, t * TILE + d), gradient)
             store(tile, d, gradient)
         product_gradients(
@@ -298,7 +304,10 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
                 _from_logit(problem, inputs, gradients, path, sweep, b, p, k, chunk, load(logits, s * LANES))
                 _from_distances(problem, votes, v, k, path, sweep, count)
                 for t in range(count, 0, -1):
-                    average = _from_mean(problem, votes, v, k, path, sweep, t)
+                    rows = Rows(path.coefficients, t * seen * LANES, LANES)
+                    average = from_weighted_mean(
+                        problem, votes, v, k, rows, sweep.mean, t, sweep.coefficients
+                    )
                     _through_softmax(problem, inputs, gradients, path, sweep, b, p, k, chunk, t, average)
                     _from_distances(problem, votes, v, k, path, sweep, t - 1)
                     sweep.coefficients[:] = ZERO

@@ -9,11 +9,10 @@ A vote is V = M W + addition, of 4x4 matrices. Arrays are flat, float32, and the
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.entrance import check_array, check_count, check_range
-from capszoo.routing.cpu.lanes import LANES, fma, load, spread, spread_at, store, total
+from capszoo.routing.cpu.lanes import LANES, broadcast, broadcast_at, fma, horizontal_sum, load, store
 
 POSE = 16
 TILE = POSE * LANES
@@ -26,8 +25,8 @@ ZERO = np.float32(0.0)
 CHUNK = 4
 # What the problem of every routing begins with: child [P, I], number of a child in its image; matrix [I], number of
 # its transformation; addition [I * D]; images: B; children: C; matrices: transformations (M); blocks: K; types: of
-# parents (O), without padding.
-PROBLEM = "child matrix addition images children matrices blocks types"
+# parents (O), without padding; kept: whether the votes of a whole image are made once and kept, or for every pass.
+PROBLEM = "child matrix addition images children matrices blocks types kept"
 # What the inputs of every routing begin with: poses [B, C, D], activations [B, C], weights [M, K, Q, lanes].
 INPUTS = "poses activations weights"
 
@@ -36,7 +35,8 @@ def problem_of(connections, activations, matrices):
     """Values of `PROBLEM`, of `capszoo.routing.cpu.Connections` and of tensors `[B, C]` and `[M, 4, O, 4]`."""
     child, matrix, addition, _ = connections
     (_, children), (count, _, types, _) = activations.shape, matrices.shape
-    return child, matrix, addition, 0, children, count, -(-types // LANES), types
+    blocks = -(-types // LANES)
+    return child, matrix, addition, 0, children, count, blocks, types, child.size * blocks * TILE <= CACHED
 
 
 def check_problem(problem):
@@ -83,23 +83,17 @@ def chunk_of(problem, chunk):
     return range(chunk * CHUNK, min(problem.images, (chunk + 1) * CHUNK))
 
 
-@register_jitable
-def kept(problem):
-    """Whether the votes of a whole image stay in the cache, so that they are made once and not for every pass."""
-    return problem.child.size * problem.blocks * TILE <= CACHED
-
-
 @inner
 def room(problem):
     """A place for votes `[P, I, K, D, lanes]` if they are kept, else for those of one position."""
-    positions = problem.child.shape[0] if kept(problem) else 1
+    positions = problem.child.shape[0] if problem.kept else 1
     return np.empty(positions * problem.child.shape[1] * problem.blocks * TILE, np.float32)
 
 
 @inner
 def make_votes(problem, inputs, b, votes):
     """Makes the votes of image b, if they are kept."""
-    if kept(problem):
+    if problem.kept:
         for p in range(problem.child.shape[0]):
             _make(problem, inputs, b, p, votes, p * problem.child.shape[1] * problem.blocks * TILE)
 
@@ -107,7 +101,7 @@ def make_votes(problem, inputs, b, votes):
 @inner
 def votes_at(problem, inputs, b, p, votes):
     """Where the votes for position p begin in `votes`; makes them, if they are not kept."""
-    if kept(problem):
+    if problem.kept:
         return p * problem.child.shape[1] * problem.blocks * TILE
     _make(problem, inputs, b, p, votes, 0)
     return 0
@@ -121,10 +115,10 @@ def _make(problem, inputs, b, p, votes, v):
         for k in range(blocks):
             w = (problem.matrix[i] * blocks + k) * TILE
             for r in range(0, POSE, 4):
-                m0, m1 = spread_at(poses, m + r), spread_at(poses, m + r + 1)
-                m2, m3 = spread_at(poses, m + r + 2), spread_at(poses, m + r + 3)
+                m0, m1 = broadcast_at(poses, m + r), broadcast_at(poses, m + r + 1)
+                m2, m3 = broadcast_at(poses, m + r + 2), broadcast_at(poses, m + r + 3)
                 for c in range(4):
-                    entry = fma(m0, load(weights, w + c * LANES), spread_at(addition, a + r + c))
+                    entry = fma(m0, load(weights, w + c * LANES), broadcast_at(addition, a + r + c))
                     entry = fma(m1, load(weights, w + (4 + c) * LANES), entry)
                     entry = fma(m2, load(weights, w + (8 + c) * LANES), entry)
                     entry = fma(m3, load(weights, w + (12 + c) * LANES), entry)
@@ -143,7 +137,7 @@ def _add_moments(votes, v, centre, coefficient, first, second):
 def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
     """Sums over the children of position p: coefficient * (v - centre), and coefficient * (v - centre)^2."""
     seen, blocks = problem.child.shape[1], problem.blocks
-    zero = spread(ZERO)
+    zero = broadcast(ZERO)
     for d in range(0, TILE, 4 * LANES):
         c0, c1 = load(centre, s + d), load(centre, s + d + LANES)
         c2, c3 = load(centre, s + d + 2 * LANES), load(centre, s + d + 3 * LANES)
@@ -178,10 +172,10 @@ def product_gradients(problem, inputs, gradients, b, chunk, j, matrix, k, tile):
             product = fma(v1, load(inputs.weights, row + LANES), product)
             product = fma(v2, load(inputs.weights, row + 2 * LANES), product)
             product = fma(v3, load(inputs.weights, row + 3 * LANES), product)
-            gradients.poses[m + 4 * r + q] += total(product)
+            gradients.poses[m + 4 * r + q] += horizontal_sum(product)
     for q in range(4):
-        m0, m1 = spread_at(inputs.poses, m + q), spread_at(inputs.poses, m + 4 + q)
-        m2, m3 = spread_at(inputs.poses, m + 8 + q), spread_at(inputs.poses, m + 12 + q)
+        m0, m1 = broadcast_at(inputs.poses, m + q), broadcast_at(inputs.poses, m + 4 + q)
+        m2, m3 = broadcast_at(inputs.poses, m + 8 + q), broadcast_at(inputs.poses, m + 12 + q)
         for c in range(4):
             d = (4 * q + c) * LANES
             gradient = fma(m0, load(tile, c * LANES), load(gradients.weights, g + d))

@@ -13,7 +13,7 @@ from oracles import em_routing as oracle
 from capszoo import models
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
-from capszoo.routing.cpu import lanes, threads
+from capszoo.routing.cpu import lanes, threads, votes
 from capszoo.routing.cpu.votes import CHUNK
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
@@ -227,6 +227,16 @@ def test_poses_of_any_size_have_the_activations_of_the_graph_in_float64(kind, sc
         _, expected = double(inputs)
     assert np.ptp(expected) > 1e-3
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["conv, stride 2", "conv, 20 types", "similarity, conv", "recurrent, conv"])
+def test_votes_made_for_every_pass_are_those_that_are_kept(kind, monkeypatch):
+    inputs = capsules("benign")
+    layer, _ = twins(kind, inputs)
+    kept = differentiated(layer, inputs, True)
+    monkeypatch.setattr(votes, "CACHED", 0)
+    for one, other in zip(kept, differentiated(layer, inputs, True), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_gradients_do_not_depend_on_the_number_of_threads():

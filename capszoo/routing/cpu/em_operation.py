@@ -1,4 +1,4 @@
-"""EM routing of matrix capsules by its kernel."""
+"""EM routing of matrix capsules, compiled, as an operation of TensorFlow."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Similarity-learning routing of matrix capsules by its kernel."""
+"""Similarity-learning routing of matrix capsules, compiled, as an operation of TensorFlow."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ from capszoo.routing.cpu.votes import problem_of
 forget_stale(similarity.forward_chunk, similarity.backward_chunk)
 
 
-def fused_kernel(connections, count):
+def fused_similarity(connections, count):
     """Similarity-learning routing, with Gaussians, of votes V = M W + addition between 4x4 matrices.
 
     where:

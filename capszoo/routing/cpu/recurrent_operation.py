@@ -1,4 +1,4 @@
-"""Connectionist routing of matrix capsules by its kernel."""
+"""Connectionist routing of matrix capsules, compiled, as an operation of TensorFlow."""
 
 import numpy as np
 import tensorflow as tf
@@ -67,7 +67,7 @@ def _padded(values, *axes):
 
 
 def _widths(network):
-    """Of all layers, from the states to the answer."""
+    """Of all layers, from the states to the output."""
     kernels = network[::2]
     widths = [kernels[0].shape[0], *(kernel.shape[1] for kernel in kernels)]
     return np.array([_in_fours(width) for width in widths])

@@ -1,4 +1,4 @@
-"""Dynamic routing of dense capsules by its kernel."""
+"""Dynamic routing of dense capsules, compiled, as an operation of TensorFlow."""
 
 import tensorflow as tf
 
@@ -17,8 +17,8 @@ def agreeing(children, matrices, leaky):
       children: u_i `[B, I, D]`; matrices: W_ij `[I, D, O, E]`, both float32.
       leaky: whether a child may send a part of itself nowhere.
 
-    Returns `agree(sought)`, which takes V_j `[B, O, E]`, the sum of the parents' poses so far, and returns the sums
-    over children s_j `[B, O, E]` and coefficients `[B, I, O]`.
+    Returns `agree(accumulated)`, which takes V_j `[B, O, E]`, the sum of the parents' poses so far, and returns the
+    sums over children s_j `[B, O, E]` and coefficients `[B, I, O]`.
     Source: Sabour et al. 2017, Procedure 1; the gradient is its derivative, written out in `agreement`.
     """
     count, width, parents, entries = matrices.shape
@@ -31,12 +31,12 @@ def agreeing(children, matrices, leaky):
     matrices = padded(tf.transpose(matrices, (0, 1, 3, 2)))
     matrices = tf.transpose(tf.reshape(matrices, (count, width, entries, blocks, LANES)), (0, 3, 1, 2, 4))
 
-    def agree(sought):
+    def agree(accumulated):
         # [B, O, E] -> [B, K, E, lanes]
-        sought = tf.reshape(padded(tf.transpose(sought, (0, 2, 1))), (-1, entries, blocks, LANES))
-        sought = tf.pad(tf.transpose(sought, (0, 2, 1, 3)), [(0, missing), (0, 0), (0, 0), (0, 0)])
+        accumulated = tf.reshape(padded(tf.transpose(accumulated, (0, 2, 1))), (-1, entries, blocks, LANES))
+        accumulated = tf.pad(tf.transpose(accumulated, (0, 2, 1, 3)), [(0, missing), (0, 0), (0, 0), (0, 0)])
         sums, coefficients = _operation(count, width, blocks, entries, parents, leaky)(
-            poses, matrices, sought
+            poses, matrices, accumulated
         )
         # [B, K, E, lanes] -> [B, O, E]
         sums = tf.transpose(tf.reshape(sums, (-1, blocks, entries, LANES)), (0, 1, 3, 2))
