@@ -6,6 +6,10 @@ import re
 import uuid
 from pathlib import Path
 
+import filelock
+
+from capszoo.config import ConfigError
+
 
 @contextlib.contextmanager
 def replacing(path):
@@ -30,6 +34,26 @@ def write_text(path, text: str):
     """Writes a text file that nobody sees half-written, whichever processes write it."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def locked(directory, busy: str):
+    """No other process is in here for the same folder, which is made. A lock ends with its process, however that ends.
+
+    where:
+      busy: what the `ConfigError` says where another process is.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(directory / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ConfigError(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_temporary(path) -> bool:

@@ -21,18 +21,17 @@ import logging
 import time
 from pathlib import Path
 
-import filelock
 import keras
 import numpy as np
-import yaml
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
 from capszoo.extras import extra
 from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
-from capszoo.training.files import remove_temporary, write_text
-from capszoo.training.folder import BEST, RECIPE, changes, read_log, stage_folder
+from capszoo.training.claim import claim
+from capszoo.training.files import locked, remove_temporary, write_text
+from capszoo.training.folder import BEST, read_log, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
@@ -63,56 +62,20 @@ def train(recipe, directory, progress=QUIET, pause_after=None):
     with the last good weights kept.
     """
     directory = Path(directory)
-    with _alone_in(directory):
+    busy = f"another process is training in {directory}. Wait, or give another folder."
+    with locked(directory, busy):
         remove_temporary(directory)
-        _claim(recipe, directory)
+        claim(recipe, directory)
         start = recipe.train.start_from
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
         for stage in () if (directory / FILE).exists() else recipe.stages:
             folder = stage_folder(directory, stage)
             folder.mkdir(parents=True, exist_ok=True)
             remove_temporary(folder)
-            _claim(recipe.at(stage), folder)
+            claim(recipe.at(stage), folder)
             _Run(recipe.at(stage), folder, progress, start).finish()
             start = folder / BEST
         return _Run(recipe, directory, progress, start).finish(pause_after)
-
-
-def _claim(recipe, directory):
-    """Writes the recipe into the folder, or finds the same one beside a checkpoint there."""
-    path = directory / RECIPE
-    if not (directory / FILE).exists():
-        write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
-        return
-    if not path.exists():
-        raise ConfigError(
-            f"{directory} has a checkpoint and no {RECIPE}, so nobody knows of what. Put it back, or give another "
-            "folder with --out."
-        )
-    # Parsed, since options that are newer than the run had their defaults in it.
-    changed = changes(directory, recipe)
-    if changed:
-        raise ConfigError(
-            f"{directory} holds a run of another recipe ({changed}). "
-            "Give another folder with --out, or delete that one."
-        )
-
-
-@contextlib.contextmanager
-def _alone_in(directory):
-    """Two processes in one folder would write each other's checkpoints. The lock ends with its process."""
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(directory / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise ConfigError(
-            f"another process is training in {directory}. Wait, or give another folder."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _epoch_line(record):

@@ -9,10 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-import filelock
-
-from capszoo.config import ConfigError
-from capszoo.training.files import is_temporary
+from capszoo.training.files import is_temporary, locked
 from capszoo.zoo.card import read_card, write_card
 from capszoo.zoo.locating import CARD, hashed_name
 
@@ -27,23 +24,16 @@ def replacing_preset(folder):
     Errors: `ConfigError` where another process publishes the preset.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     new = folder / NEW
-    # Without a number of a process in its name, and released when its process ends in whatever way.
-    lock = filelock.FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise ConfigError(f"another process is publishing in {folder}. Wait for it.") from None
-    try:
-        _clear(folder)
-        new.mkdir()
-        yield new
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        if not (folder / CARD).exists():
-            shutil.rmtree(folder)
-        lock.release()
+    with locked(folder, f"another process is publishing in {folder}. Wait for it."):
+        try:
+            _clear(folder)
+            new.mkdir()
+            yield new
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+            if not (folder / CARD).exists():
+                shutil.rmtree(folder)
 
 
 def replace(folder, card):
