@@ -12,14 +12,17 @@ import abc
 import dataclasses
 import typing
 
+import keras
+
 from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.models.architecture import Architecture, require
-from capszoo.progress import QUIET
+from capszoo.progress import QUIET, Progress
 from capszoo.protocols import provenance
 from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.report import Report
 from capszoo.protocols.subject import Subject
+from capszoo.training.recipe import Recipe
 
 
 class Protocol(abc.ABC):
@@ -141,7 +144,14 @@ def get_protocol(name: str, options: dict | None = None) -> Protocol:
     return config.parse_section("protocol", {"name": name, **(options or {})})
 
 
-def evaluate(model, recipe, protocol="test_error", *, command="", progress=QUIET) -> Report:
+def evaluate(
+    model: keras.Model,
+    recipe: Recipe,
+    protocol: str | Protocol = "test_error",
+    *,
+    command: str = "",
+    progress: Progress = QUIET,
+) -> Report:
     """Measures one protocol on `model`.
 
     where:
