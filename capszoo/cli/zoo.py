@@ -71,6 +71,7 @@ def predict(
 
     import capszoo as zoo
     from capszoo.data.images import read_image
+    from capszoo.models.architecture import Classifies
 
     net = zoo.load(model)
     data = net.preset.recipe.data
@@ -80,7 +81,7 @@ def predict(
         raise ConfigError(f"{model} scores nothing. Its outputs: {', '.join(outputs)}")
     # A network trained without labels has capsules that stand for no class.
     latent = [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
-    names = data.class_names if net.preset.recipe.model.head else latent
+    names = data.class_names if net.preset.recipe.model.has(Classifies) else latent
     for path, scores in zip(images, outputs["scores"], strict=True):
         best = np.argsort(-scores)[:3]
         typer.echo(f"{path.name}: " + "  ".join(f"{names[k]} {scores[k]:.3f}" for k in best))

@@ -23,10 +23,10 @@ _SLACK = 1e-3
 
 
 class Signatures:
-    """The functions that a bundle offers, of a model whose output has `scores` and `poses`.
+    """The functions that a bundle offers.
 
-        serving_default   images      -> scores, poses
-        predict_bytes     image_bytes -> scores, poses
+        serving_default   images      -> scores, poses, or what else the model's architecture serves
+        predict_bytes     image_bytes -> the same
         features          images      -> every named stage
 
     where:

@@ -1,5 +1,6 @@
 """Capsule networks with learned routing, those of Faria 2019, and the same network with EM routing beside them."""
 
+import abc
 import dataclasses
 import typing
 
@@ -80,9 +81,9 @@ class _ConsensusNet(Classifies, RoutesIteratively):
         )
         return self.network(images, {"scores": scores, "poses": poses})
 
+    @abc.abstractmethod
     def _routing(self, number):
         """The routing into conv_capsules1 (0), conv_capsules2 (1) or class_capsules (2)."""
-        raise NotImplementedError
 
     def objective(self, model, labels_per_image=1):
         """The chosen loss on the scores, as for matrix capsules.

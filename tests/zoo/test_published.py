@@ -141,6 +141,13 @@ def test_drawn_digits_are_read(name):
     assert (scores.argmax(-1) == labels).mean() >= 0.9
 
 
+def test_pictures_are_not_classified_by_a_network_without_scores(run):
+    status, out, err = run("predict", ROOT / "capszoo/data/samples/digits/3_a.png", "--model", "vae_mnist")
+    assert status
+    assert not out
+    assert "vae_mnist scores nothing. Its outputs: code, reconstruction" in err
+
+
 @pytest.mark.parametrize("bundle", sorted((ROOT / "export" / "models").glob("*/[0-9]*")), ids=str)
 def test_published_bundles_say_what_their_models_say(bundle):
     verify(bundle)
