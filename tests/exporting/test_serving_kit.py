@@ -178,7 +178,7 @@ def test_the_rest_client_gets_scores_and_poses(rest, pictures, expected):
 
 
 def test_the_rest_client_passes_on_the_servers_words(rest):
-    with pytest.raises(RuntimeError, match=r"answered 400: .*image file format"):
+    with pytest.raises(RuntimeError, match=r"answered 400: .*PNG or JPEG"):
         client("predict_rest").predict(rest, [b"not a picture"])
 
 
