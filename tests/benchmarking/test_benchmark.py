@@ -112,6 +112,7 @@ def test_ratios_compare_turns_of_the_same_round():
     assert summary["theirs"]["faster_than"] == {"ours": 0.25}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not memory.RESET.exists(), reason="only Linux tells a process's high-water mark")
 def test_the_memory_of_a_step_holds_at_least_the_votes_that_open_code_stores():
     problem = routing_alone.Problem("em", batch=8, types=8, grid=14, iterations=1)

@@ -69,6 +69,7 @@ def test_kinds_are_found_whatever_the_pose(found):
     assert found.widths.max() < 0.03
 
 
+@pytest.mark.slow
 def test_the_network_that_infers_objects_learns_the_clusters(found):
     keras.utils.set_random_seed(0)
     poses, presence, _ = generated()
@@ -121,6 +122,7 @@ def test_objects_are_the_clusters_of_the_parts_of_images():
     np.testing.assert_allclose(shares.T, expected.shares, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_from_parts_of_fewer_objects_begins_with_clusters(tmp_path):
     recipe = {
         "model": {"name": "probabilistic", **TINY},

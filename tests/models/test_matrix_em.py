@@ -252,6 +252,7 @@ def test_several_labels_per_image_are_refused(architecture):
 # Training and numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"final_lambda": 0.1}, {"variant": "official"}], ids=str)
 def test_one_batch_can_be_learnt_by_heart(changes):
     keras.utils.set_random_seed(0)
@@ -321,6 +322,7 @@ def test_saved_and_loaded_it_gives_identical_outputs(small, tmp_path):
     keras.tree.map_structure(np.testing.assert_array_equal, loaded(drawn()), small(drawn()))
 
 
+@pytest.mark.slow
 def test_saved_model_and_litert_agree_with_it(small, tmp_path):
     expected = small(drawn())
     small.export(tmp_path / "small", verbose=False)

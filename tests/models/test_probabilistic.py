@@ -214,7 +214,7 @@ def mapping_of(model):
 @pytest.mark.parametrize(
     "mapping",
     [
-        {"name": "probabilistic", **TINY},
+        pytest.param({"name": "probabilistic", **TINY}, marks=pytest.mark.slow),
         {"name": "vae", "latents": 3, "hidden": 8},
         # Its noise is in the objective alone.
         {"name": "attention", "objects": 2, "object_dim": 3, "channels": 2, "hidden": 4},

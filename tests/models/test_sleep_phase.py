@@ -149,6 +149,7 @@ def test_angles_out_of_range_are_refused(angle):
         ProbabilisticCapsNet(**TINY, sleep_angle=angle)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data")
 def test_a_killed_run_goes_on_with_the_network_that_it_began_with(tmp_path):
     start = tmp_path / "start.safetensors"

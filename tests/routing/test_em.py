@@ -497,6 +497,7 @@ np.savez(sys.argv[2], **values)
 """
 
 
+@pytest.mark.slow
 def test_jax_computes_the_same(tmp_path):
     pytest.importorskip("jax")
     place, votes, activations = on_grid(3, 2, (7, 6))

@@ -158,6 +158,7 @@ def test_missing_data_say_how_to_get_them(zoo, run, monkeypatch, tmp_path):
     assert "CAPSZOO_DATA_DIR" in err
 
 
+@pytest.mark.slow
 def test_export_shows_that_all_artefacts_agree(zoo, run, tmp_path):
     status, out, _ = run("export", "tiny_mnist", "--out", tmp_path / "models")
     assert status == 0
