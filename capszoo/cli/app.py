@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from capszoo import plugins
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 Name = Annotated[str, typer.Argument(help="A preset; see `capszoo list`.")]
@@ -17,8 +19,14 @@ Trained = Annotated[str, typer.Argument(help="A preset with weights, or the fold
 
 
 @app.callback()
-def capszoo():
+def capszoo(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that registers architectures, data sets or protocols."),
+    ] = None,
+):
     """The model zoo for capsule networks."""
+    plugins.add(modules or ())
 
 
 def trained(name, weights=None):

@@ -30,6 +30,8 @@ and these a report, with drawings:
 
 import importlib
 
+from capszoo import plugins
+
 # The modules of protocols, and what they and others give. Imported when asked for: cards know measurements, and cards
 # are read without Keras.
 _REGISTERING = {
@@ -57,9 +59,10 @@ __all__ = sorted(_HOMES)
 
 
 def register():
-    """Imports the modules of protocols, which registers them."""
+    """Imports the modules of protocols, and plugins, which registers them."""
     for module in _REGISTERING:
         importlib.import_module(f"capszoo.protocols.{module}")
+    plugins.load()
 
 
 def __getattr__(name):

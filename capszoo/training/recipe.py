@@ -3,7 +3,7 @@
 import dataclasses
 import numbers
 
-from capszoo import config
+from capszoo import config, plugins
 from capszoo.extras import backend
 from capszoo.training.config import TrainConfig
 
@@ -120,6 +120,7 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
     with backend():
         import capszoo.data
         import capszoo.models  # noqa: F401
+    plugins.load()
 
     for key in mapping:
         if key not in known:

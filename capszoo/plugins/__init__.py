@@ -1,0 +1,58 @@
+"""Architectures, routings, data sets and protocols from outside the package.
+
+A module that is imported registers what it defines, as the package's own do: with `capszoo.config.section`. Modules are
+imported before the first recipe is read or the first protocol asked for, if
+
+  a distribution that is installed names them under the entry-point group `capszoo.plugins`, in its pyproject.toml
+
+      [project.entry-points."capszoo.plugins"]
+      example = "capszoo_example"
+
+  or the command line does: `capszoo --import capszoo_example train example.yaml`; such a module may also lie in the
+  working directory. The variable CAPSZOO_IMPORT, names with commas between them, says the same to processes that a
+  command starts.
+
+A script need not do either: it imports the module itself.
+"""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+
+GROUP = "capszoo.plugins"
+VARIABLE = "CAPSZOO_IMPORT"
+_loaded: set[str] = set()
+
+
+class PluginError(ImportError):
+    """A module from outside the package that cannot be imported."""
+
+
+def load():
+    """Imports the modules of all plugins, each once. Errors: `PluginError` naming the module and who names it."""
+    for point in importlib.metadata.entry_points(group=GROUP):
+        _import(point.value, f"entry point {point.name!r} of {point.dist.name}")
+    named = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    if named and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in named:
+        _import(name, f"--import or {VARIABLE}")
+
+
+def add(modules):
+    """Names modules to be imported by this process and by those that it starts."""
+    before = os.environ.get(VARIABLE, "")
+    os.environ[VARIABLE] = ",".join([*filter(None, [before]), *modules])
+
+
+def _import(name, who):
+    if name in _loaded:
+        return
+    # Before it is done: a module may itself read a recipe.
+    _loaded.add(name)
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        _loaded.discard(name)
+        raise PluginError(f"the plugin {name!r} ({who}) cannot be imported: {error}") from error

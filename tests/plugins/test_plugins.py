@@ -1,0 +1,143 @@
+"""What a newcomer adds by files outside the package is trained, published, measured, benched and exported."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import capszoo
+from capszoo import config, plugins
+from capszoo.config import sections
+from capszoo.training.recipe import parse_recipe
+
+DISTRIBUTION = Path(__file__).parent / "distribution"
+
+
+@pytest.fixture(autouse=True)
+def unloaded(monkeypatch):
+    """No plugin has been imported yet, and what a test registers is forgotten after it."""
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(config, "_SECTIONS", {kind: dict(known) for kind, known in config._SECTIONS.items()})
+    monkeypatch.setattr(plugins, "_loaded", set())
+
+
+def module(folder, text, name):
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    return name
+
+
+DATA = """
+import dataclasses
+from capszoo.config import section
+from capszoo.data import Mnist
+
+@section("data", "{0}")
+@dataclasses.dataclass(frozen=True)
+class Mine(Mnist):
+    pass
+"""
+
+
+def test_a_module_named_on_the_command_line_registers_before_a_recipe_is_read(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    module(tmp_path, DATA.format("plugin_data"), "capszoo_test_plugin_a")
+    assert run("--import", "capszoo_test_plugin_a", "protocols")[0] == 0
+    assert os.environ[plugins.VARIABLE] == "capszoo_test_plugin_a"
+    assert "plugin_data" in sections("data")
+    recipe = parse_recipe("x", {"model": {"name": "dynamic"}, "data": {"name": "plugin_data"}})
+    assert recipe.data.section_name == "plugin_data"
+
+
+def test_a_module_that_cannot_be_imported_is_one_line_that_names_it(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    module(tmp_path, "1 / 0", "capszoo_test_plugin_b")
+    for name, reason in (
+        ("capszoo_test_plugin_b", "division by zero"),
+        ("no_such_plugin", "No module named"),
+    ):
+        monkeypatch.setenv(plugins.VARIABLE, "")
+        status, _, err = run("--import", name, "protocols")
+        assert status == 1
+        assert err.startswith(
+            f"error: the plugin {name!r} (--import or CAPSZOO_IMPORT) cannot be imported: {reason}"
+        )
+        assert err.count("\n") == 1
+
+
+def test_each_module_is_imported_once(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = module(
+        tmp_path, "import sys\nsys.imports_of_c = getattr(sys, 'imports_of_c', 0) + 1\n", "capszoo_test_c"
+    )
+    plugins.add([name])
+    plugins.load()
+    plugins.load()
+    assert sys.imports_of_c == 1
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """`installed(*arguments)`: the command line in a process of its own, with the example distribution installed."""
+    root = tmp_path_factory.mktemp("installed")
+    site = root / "site"
+    # A copy, so that what is published does not end up in the checkout.
+    package = Path(capszoo.__file__).parent
+    shutil.copytree(package, site / "capszoo", ignore=shutil.ignore_patterns("weights", "__pycache__"))
+    (site / "capszoo" / "weights").mkdir()
+    shutil.copytree(DISTRIBUTION, root / "source")
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    subprocess.run([*install, "--target", site, root / "source"], check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+        "HOME": str(root),
+        "CAPSZOO_HOME": str(root / "home"),
+    }
+
+    def call(*arguments):
+        command = [sys.executable, "-m", "capszoo", *map(str, arguments)]
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    call.root, call.weights = root, site / "capszoo" / "weights"
+    return call
+
+
+@pytest.mark.slow
+def test_an_installed_plugin_is_trained_published_measured_benched_and_exported(installed):
+    recipe = installed.root / "source" / "example.yaml"
+    assert "best validation error" in installed("train", recipe, "--out", "run")
+    assert "published example" in installed("publish", recipe, "--run", "run")
+    card = json.loads((installed.weights / "example" / "card.json").read_text())
+    assert [metric["protocol"] for metric in card["metrics"]] == ["test_error", "dark_error"]
+    assert (card["architecture"], card["routing"], card["trained_on"]) == ("example", "length", "squares")
+    assert "example" in installed("list")
+    for metric in card["metrics"]:
+        installed(*metric["command"].split()[1:], "--json", "again.json")
+        (again,) = json.loads((installed.root / "again.json").read_text())
+        assert again["wrong"] == metric["wrong"]
+    bright = installed("evaluate", "example", "--protocol", "dark_error", "--set", "factor=1.0")
+    assert f"({card['metrics'][0]['wrong']} of 40" in bright
+    installed("export", "example", "--out", "models")
+    assert (installed.root / "models" / "example" / "1" / "saved_model.pb").is_file()
+    bench = installed("bench", recipe, "--batch", 2, "--seconds", 0.01, "--out", "bench")
+    assert "training" in bench
+    rows = json.loads((installed.root / "bench" / "bench.json").read_text())["memory"]
+    # Memory is measured in processes of their own, which know the plugin too.
+    assert rows
