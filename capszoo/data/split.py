@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from capszoo.config import ConfigError
+
 
 class Stream(enum.IntEnum):
     """What random numbers are drawn for: streams of one seed never share a number."""
@@ -53,6 +55,13 @@ class Split(abc.ABC):
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 (hexadecimal) of everything an evaluation on this split depends on."""
+
+    def shifted(self, down: int, right: int) -> "Split":
+        """The same images, their crop moved from the centre by that many pixels.
+
+        Errors: `ConfigError` for images that are not cropped; `ValueError` for a crop that would leave the image.
+        """
+        raise ConfigError("several crops need a data set that crops its images, such as smallnorb.")
 
 
 def _digest(arrays: Mapping[str, np.ndarray], text: str = "") -> str:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.progress import QUIET
 
@@ -26,8 +25,6 @@ def predict_crops(model, split, crops=CROPS, batch_size=250, progress=QUIET):
     Differs from the authors' code: TensorFlow 1's `extract_glimpse` halves and truncates their offsets, so that only
     10 of the 13 crops differ, at -2, -1, 0 and 1 pixels. Here the offsets are what they say.
     """
-    if not hasattr(split, "shifted"):
-        raise ConfigError("several crops need a data set that crops its images, such as smallnorb.")
     views = [evaluation_batches(split.shifted(*crop), batch_size) for crop in crops]
     scores, labels = [], []
     for batches in zip(*views, strict=True):
