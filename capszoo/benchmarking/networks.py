@@ -11,16 +11,16 @@ from capszoo.models.architecture import RoutesIteratively
 from capszoo.routing import cpu
 from capszoo.training.run import dtype_policy
 
-# What is measured: the network as users run it, its graph form where that is another one, the formulation of open
-# implementations, and the network with a single iteration of routing.
-OURS, GRAPH, OPEN, SINGLE = "capszoo", "graph form", "open code", "1 iteration"
+# What is measured: the network as users run it, its graph form where that is another one, the graph as XLA compiles it,
+# the formulation of open implementations, and the network with a single iteration of routing.
+OURS, GRAPH, XLA, OPEN, SINGLE = "capszoo", "graph form", "XLA", "open code", "1 iteration"
 
 
 class Network:
     """One form of a recipe's network, with the steps that `capszoo train` and `model.predict_on_batch` make.
 
     where:
-      variant: `OURS`, `GRAPH`, `OPEN` or `SINGLE`, see `variants`.
+      variant: `OURS`, `GRAPH`, `XLA`, `OPEN` or `SINGLE`, see `variants`.
       precision: the dtype policy; training runs under the recipe's, a loaded model under "float32".
 
     The optimiser's rate is zero: it does all of its work, and every step computes with the same weights.
@@ -41,8 +41,10 @@ class Network:
             keras.optimizers.Adam(0.0, global_clipnorm=recipe.train.gradient_clip),
             loss=self.objective.losses,
             metrics=self.objective.metrics,
-            jit_compile=keras.backend.backend() == "jax" or recipe.train.xla,
+            jit_compile=variant == XLA or keras.backend.backend() == "jax" or recipe.train.xla,
         )
+        if variant == XLA:
+            self.predicting.compile(jit_compile=True)
 
     def training_step(self, size):
         """A function that trains on one batch of `size` images."""
@@ -72,7 +74,7 @@ class Network:
 
 
 def _form(model, variant):
-    if variant == GRAPH:
+    if variant in (GRAPH, XLA):
         # Another model over the same layers never allows calls from its graphs to this process.
         return keras.Model(model.input, model.output)
     return textbook().twin(model) if variant == OPEN else model
@@ -85,6 +87,8 @@ def variants(recipe):
     with cpu.host_calls(True):
         if any(layer.routing.compilable for layer in routed_layers(model)) and cpu.enabled():
             names.append(GRAPH)
+    if keras.backend.backend() == "tensorflow" and any(hasattr(layer, "routing") for layer in model.layers):
+        names.append(XLA)
     if textbook() is None:
         reason = MISSING
     else:

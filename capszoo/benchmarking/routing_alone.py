@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from capszoo.benchmarking.baseline import textbook
-from capszoo.benchmarking.networks import GRAPH, OPEN, OURS
+from capszoo.benchmarking.networks import GRAPH, OPEN, OURS, XLA
 from capszoo.layers import ConvCapsules, DenseCapsules
 from capszoo.routing import DynamicRouting, EMRouting
 from capszoo.routing.cpu import enabled, host_calls
@@ -80,9 +80,20 @@ def sweep(routing):
 
 def variants(routing):
     """The forms that a routing has here."""
+    layer, _ = _built(MIDDLE[routing])
     with host_calls(True):
-        fused = [GRAPH] if enabled() else []
-    return [OURS, *fused, *([OPEN] if textbook() else [])]
+        graph = [GRAPH] if enabled() and layer.routing.compilable else []
+    return [OURS, *graph, XLA, *([OPEN] if textbook() else [])]
+
+
+def _built(problem):
+    """The layer of a problem, and its children as tensors."""
+    children = keras.tree.map_structure(keras.ops.convert_to_tensor, problem.children())
+    layer = problem.layer()
+    # Capsules are a pair of poses and activations, or poses alone.
+    pair = isinstance(children, tuple)
+    layer.build(tuple(tuple(part.shape) for part in children) if pair else tuple(children.shape))
+    return layer, children
 
 
 def steps(problem, variant):
@@ -96,20 +107,16 @@ def steps(problem, variant):
         )
     import tensorflow as tf
 
-    children = keras.tree.map_structure(tf.constant, problem.children())
-    layer = problem.layer()
-    # Capsules are a pair of poses and activations, or poses alone.
-    pair = isinstance(children, tuple)
-    layer.build(tuple(tuple(part.shape) for part in children) if pair else tuple(children.shape))
+    layer, children = _built(problem)
     form = textbook().textbook_layer(layer) if variant == OPEN else layer
     allowed = variant == OURS
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=variant == XLA)
     def route():
         with host_calls(allowed):
             return keras.tree.flatten(form(children))
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=variant == XLA)
     def differentiate():
         inputs = keras.tree.flatten(children)
         with host_calls(allowed), tf.GradientTape() as tape:

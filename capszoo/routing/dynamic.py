@@ -7,6 +7,10 @@ from capszoo.routing import cpu
 from capszoo.routing.base import Routing
 from capszoo.routing.squash import length, squash
 
+# Parents from which on compiled code is worth its while: it holds sixteen side by side, and a network of ten classes is
+# hardly faster with it than with the graph.
+FEWEST_COMPILED = 16
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class DynamicRouting(Routing):
@@ -41,7 +45,7 @@ class DynamicRouting(Routing):
     def build(self, votes_shape):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
-        self.bias = None
+        self.bias, self.parents = None, votes_shape[-2]
         if self.use_bias:
             self.bias = self.add_weight(
                 name="bias", shape=tuple(votes_shape[-2:]), initializer=keras.initializers.Constant(0.1)
@@ -67,10 +71,11 @@ class DynamicRouting(Routing):
     @property
     def compilable(self):
         # A subclass may do something else in its steps.
-        return type(self) is DynamicRouting and self.compute_dtype == "float32"
+        single = type(self) is DynamicRouting and self.compute_dtype == "float32"
+        return single and self.parents >= FEWEST_COMPILED
 
     def without_votes(self, count):
-        """See `Routing.without_votes`: compiled for the CPU, where that may be used."""
+        """See `Routing.without_votes`: compiled for the CPU, where that may be used and there are enough parents."""
         if not self.compilable or not isinstance(count, int) or not cpu.enabled():
             return None
         from capszoo.routing.cpu.agreement_operation import agreeing

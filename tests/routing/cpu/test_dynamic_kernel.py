@@ -11,12 +11,12 @@ from capszoo import models
 from capszoo.layers import DenseCapsules, LatentCapsules
 from capszoo.routing import DynamicRouting, UniformRouting, cpu
 
-# Children that do not divide into parts, parents that do not fill a block of lanes, or fill more than one.
+# Children that do not divide into parts, parents that fill a block of lanes, or more than one and not all of them.
 KINDS = {
-    "ten parents": {"children": 37, "width": 8, "parents": 10, "entries": 16},
+    "eighteen parents": {"children": 37, "width": 8, "parents": 18, "entries": 16},
     "a full block": {"children": 16, "width": 3, "parents": 16, "entries": 5},
     "twenty parents, leaky": {"children": 35, "width": 4, "parents": 20, "entries": 7, "leaky": True},
-    "few children, no bias": {"children": 5, "width": 6, "parents": 3, "entries": 4, "use_bias": False},
+    "few children, no bias": {"children": 5, "width": 6, "parents": 17, "entries": 4, "use_bias": False},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -75,14 +75,14 @@ def test_it_agrees_with_the_oracle(kind):
 
 
 def test_large_votes_do_not_overflow():
-    layer, poses = layer_of("ten parents", scale=20.0)
-    exact = differentiated(layer_of("ten parents", dtype="float64", scale=20.0)[0], poses, False)
+    layer, poses = layer_of("eighteen parents", scale=20.0)
+    exact = differentiated(layer_of("eighteen parents", dtype="float64", scale=20.0)[0], poses, False)
     for found, expected in zip(differentiated(layer, poses, True), exact, strict=True):
         assert_close(found, expected, 1e-3)
 
 
 def test_no_bit_depends_on_the_number_of_threads():
-    layer, poses = layer_of("ten parents")
+    layer, poses = layer_of("eighteen parents")
     with of_threads(1):
         alone = differentiated(layer, poses, True)
     with of_threads(3):
@@ -92,7 +92,7 @@ def test_no_bit_depends_on_the_number_of_threads():
 
 
 def test_a_pose_that_is_no_number_is_not_hidden():
-    layer, poses = layer_of("ten parents")
+    layer, poses = layer_of("eighteen parents")
     poses[1, 4] = np.nan
     with cpu.host_calls(True):
         parents, _ = layer(poses)
@@ -102,7 +102,7 @@ def test_a_pose_that_is_no_number_is_not_hidden():
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
 def test_the_sum_of_all_votes_is_one_matrix_product(scale):
-    layer, poses = layer_of("ten parents", scale, create=UniformRouting)
+    layer, poses = layer_of("eighteen parents", scale, create=UniformRouting)
     votes = layer.votes(tf.constant(poses))
     expected, _, history = layer.routing(votes, return_history=True)
     parents, support = layer(tf.constant(poses))
@@ -116,7 +116,7 @@ def test_the_sum_of_all_votes_is_one_matrix_product(scale):
 
 
 def test_a_gradient_of_a_gradient_is_refused_and_left_to_the_graph():
-    layer, poses = layer_of("ten parents")
+    layer, poses = layer_of("eighteen parents")
     poses = tf.constant(poses)
 
     def penalty(host_calls):
@@ -133,7 +133,7 @@ def test_a_gradient_of_a_gradient_is_refused_and_left_to_the_graph():
 
 
 def test_no_images_have_a_gradient_of_no_images():
-    layer, nothing = DenseCapsules(3, 4, DynamicRouting()), tf.zeros((0, 5, 6))
+    layer, nothing = DenseCapsules(17, 4, DynamicRouting()), tf.zeros((0, 5, 6))
     with cpu.host_calls(True), tf.GradientTape() as tape:
         tape.watch(nothing)
         value = tf.reduce_sum(layer(nothing))
@@ -145,28 +145,36 @@ def test_no_images_have_a_gradient_of_no_images():
 # Where it is used
 
 
-@pytest.mark.parametrize("net", [models.DynamicCapsNet, models.SparseCapsNet, models.PredictiveCodingCapsNet])
-def test_networks_use_it_in_their_own_steps_only(net):
-    options = {"routing": "dynamic"} if net is models.PredictiveCodingCapsNet else {}
-    model = net(channels=4, primary_types=2, **options).build((20, 20, 1), 3)
-    images = tf.zeros((2, 20, 20, 1))
+def tiny(net, **options):
+    return net(channels=4, primary_types=2, **options).build((20, 20, 1), 3)
+
+
+@pytest.mark.parametrize("net", [models.SparseCapsNet, models.UnmaskedCapsNet])
+def test_networks_of_many_parents_use_it_in_their_own_steps_only(net):
+    model, images = tiny(net, latent_capsules=16), tf.zeros((2, 20, 20, 1))
     assert not calls_the_host(traced(lambda x: model(x), images))
     model.compile()
     assert calls_the_host(traced(lambda: model.predict_step((images,))))
+
+
+def test_a_network_of_a_few_classes_is_routed_by_the_graph():
+    model, images = tiny(models.DynamicCapsNet), tf.zeros((2, 20, 20, 1))
+    model.compile()
+    assert not calls_the_host(traced(lambda: model.predict_step((images,))))
 
 
 @pytest.mark.parametrize(
     "options", [{"return_history": True}, {"num_iterations": tf.constant(2)}], ids=["history", "tensor"]
 )
 def test_what_the_kernel_does_not_give_is_given_by_the_graph(options):
-    layer = DenseCapsules(3, 4, DynamicRouting())
+    layer = DenseCapsules(16, 4, DynamicRouting())
     with cpu.host_calls(True):
         assert calls_the_host(traced(lambda x: layer(x), tf.zeros((2, 5, 6))))
         assert not calls_the_host(traced(lambda x: layer(x, **options), tf.zeros((2, 5, 6))))
 
 
 def test_double_precision_is_routed_by_the_graph():
-    layer, poses = layer_of("ten parents", dtype="float64")
+    layer, poses = layer_of("eighteen parents", dtype="float64")
     with cpu.host_calls(True):
         assert not calls_the_host(traced(lambda x: layer(x), tf.constant(poses.astype("float64"))))
 
@@ -176,7 +184,7 @@ def test_a_routing_with_steps_of_its_own_takes_them():
         def step(self, state, votes, activations, iteration):
             return state
 
-    layer = DenseCapsules(3, 4, Still(3))
+    layer = DenseCapsules(16, 4, Still(3))
     poses = tf.random.stateless_normal((2, 5, 6), seed=(0, 0))
     with cpu.host_calls(True):
         np.testing.assert_array_equal(layer(poses), layer(poses, num_iterations=1))
@@ -184,15 +192,15 @@ def test_a_routing_with_steps_of_its_own_takes_them():
 
 @pytest.mark.parametrize("create", [DynamicRouting, UniformRouting])
 def test_zero_iterations_are_refused_in_either_form(create):
-    layer = DenseCapsules(3, 4, create())
+    layer = DenseCapsules(16, 4, create())
     for allowed in (True, False):
         with cpu.host_calls(allowed), pytest.raises(ValueError, match="at least 1"):
             layer(tf.zeros((2, 5, 6)), num_iterations=0)
 
 
 def test_half_precision_rounds_poses_and_matrices_and_nothing_else():
-    layer, poses = layer_of("ten parents")
-    half = DenseCapsules(10, 16, DynamicRouting(), dtype="mixed_bfloat16")
+    layer, poses = layer_of("eighteen parents")
+    half = DenseCapsules(18, 16, DynamicRouting(), dtype="mixed_bfloat16")
     half.build(poses.shape)
     for weight, other in zip(half.weights, layer.weights, strict=True):
         weight.assign(other)

@@ -53,7 +53,7 @@ def calls():
         (ConvCapsules(3, 3, 1, EMRouting(2)), grid),
         (NormalisedConvCapsules(3, 3, 1, KernelRouting(2)), grid),
         (NormalisedConvCapsules(3, 3, 1, LSTMRouting(4, (3,), num_iterations=2)), grid),
-        (DenseCapsules(3, 5, DynamicRouting(2)), tf.ones((2, 6, 4))),
+        (DenseCapsules(17, 5, DynamicRouting(2)), tf.ones((2, 6, 4))),
     ]
     with pytest.MonkeyPatch.context() as patch, cpu.host_calls(True):
         patch.setattr(Kernel, "__call__", record)
