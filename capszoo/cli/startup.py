@@ -23,7 +23,8 @@ for line in sys.stdin.buffer:
 
 def quieten():
     """Leaves out TensorFlow's start-up lines, should it be imported later."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Without a GPU it is no error that CUDA finds none; with one, errors are for its user.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
     if "tensorflow" not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

@@ -31,6 +31,8 @@ class TerminalProgress(Progress):
             console=self.console,
             auto_refresh=False,
             transient=True,
+            # Into a file it would be an empty line.
+            disable=not self.console.is_terminal,
         )
         self.task, self.drawn = None, 0.0
 

@@ -35,6 +35,13 @@ def test_lines_stay_whole_and_as_they_are(capsys):
     assert line in capsys.readouterr().out.splitlines()
 
 
+def test_a_bar_leaves_nothing_in_a_file(capsys):
+    with TerminalProgress() as progress:
+        progress.begin("task", total=2)
+        progress.advance(2)
+    assert capsys.readouterr().out == ""
+
+
 def test_parts_that_are_done_before_a_task_begins_are_no_error():
     TerminalProgress().advance(3)
 
