@@ -15,7 +15,9 @@ class DataSet(abc.ABC):
       image_shape: `(H, W, C)` of the images a model is given.
       raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
       preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
-      validates: whether there is a validation split.
+      validation: how many training images are taken out for validation, where that is an option; validates: whether
+        there is a validation split.
+      views: which viewpoints there are, "all" unless some are left out.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
     """
 
@@ -23,6 +25,8 @@ class DataSet(abc.ABC):
     class_names: tuple[str, ...]
     licence: str
     labels_per_image = 1
+    validation = None
+    views = "all"
 
     @property
     @abc.abstractmethod
@@ -38,8 +42,7 @@ class DataSet(abc.ABC):
 
     @property
     def validates(self) -> bool:
-        # Where images for it are taken from the training set, an option says how many.
-        return getattr(self, "validation", None) != 0
+        return self.validation != 0
 
     @property
     def raw(self) -> "DataSet":

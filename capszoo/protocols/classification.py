@@ -75,7 +75,7 @@ class ViewpointError(ShareOfWrong):
     views: typing.ClassVar[str]
 
     def data(self, recipe):
-        trained, received = self.views.replace("novel", "familiar"), getattr(recipe.data, "views", None)
+        trained, received = self.views.replace("novel", "familiar"), recipe.data.views
         if received != trained:
             raise ConfigError(
                 f"{self.views!r} is for a model trained with data.views={trained!r}. Received: data.views={received!r}"

@@ -105,7 +105,7 @@ def _common_factor(cnn, capsules):
         raise ConfigError(
             f"both models must be trained on the same data. Received: {cnn.recipe.data} and {capsules.recipe.data}"
         )
-    factor = getattr(cnn.recipe.data, "views", "all").removeprefix("familiar ")
+    factor = cnn.recipe.data.views.removeprefix("familiar ")
     if factor not in TABLE_2:
         raise ConfigError(
             "models trained with data.views='familiar azimuth' or 'familiar elevation' are needed. "

@@ -46,7 +46,7 @@ def test_viewpoints_that_are_not_what_they_are_called_are_refused(recipe, overri
 
 def test_digits_have_no_viewpoints():
     digits = parse_recipe("digits", {"model": {"name": "cnn"}, "data": {"name": "mnist"}})
-    with pytest.raises(ConfigError, match=r"Received: data\.views=None"):
+    with pytest.raises(ConfigError, match=r"Received: data\.views='all'"):
         evaluate(None, digits, "novel_elevations")
 
 
