@@ -5,7 +5,8 @@ import re
 
 from capszoo.config import ConfigError, nearest
 from capszoo.zoo import recipes
-from capszoo.zoo.presets import get_preset, names
+from capszoo.zoo.presets import get_preset
+from capszoo.zoo.recipes import names
 
 
 def list_models(

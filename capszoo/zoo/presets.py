@@ -10,7 +10,6 @@ Nothing here imports Keras until a model is made.
 
 import dataclasses
 
-from capszoo import config
 from capszoo.zoo import locating, recipes
 from capszoo.zoo.card import Card, read_card
 
@@ -57,16 +56,7 @@ def get_preset(name: str) -> Preset:
     ('matrix_em', 'em', 68308)
     """
     name = recipes.current_name(name)
-    if name not in names():
-        raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
+    mapping = recipes.mapping_of(name)
     path = locating.weights_folder() / name / locating.CARD
     card = read_card(path) if path.is_file() else None
-    if name in recipes.names():
-        return Preset(name, config.read_yaml(recipes.folder() / f"{name}.yaml"), card)
-    return Preset(name, {**card.recipe, "card": card.described()}, card)
-
-
-def names() -> list[str]:
-    """The names of all presets: of the recipes in `zoo_configs/`, and of the weights in the package."""
-    published = (path.parent.name for path in locating.weights_folder().glob(f"*/{locating.CARD}"))
-    return sorted({*recipes.names(), *published})
+    return Preset(name, mapping, card)

@@ -7,6 +7,8 @@ from pathlib import Path
 from capszoo import config
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.recipe import Recipe
+from capszoo.zoo import locating
+from capszoo.zoo.card import read_card
 
 
 def folder() -> Path:
@@ -35,8 +37,24 @@ def current_name(name: str) -> str:
 
 
 def names() -> list[str]:
-    """The names of all recipes."""
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+    """The names of all presets: of the recipes in `zoo_configs/`, and of weights published from recipes elsewhere."""
+    written = (path.stem for path in folder().glob("*.yaml"))
+    published = (path.parent.name for path in locating.weights_folder().glob(f"*/{locating.CARD}"))
+    return sorted({*written, *published})
+
+
+def mapping_of(name: str) -> dict:
+    """A preset's recipe as plain data: as written in `zoo_configs/`, or else in the card of its weights.
+
+    Errors: `ConfigError` naming the nearest preset.
+    """
+    if name not in names():
+        raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
+    path = folder() / f"{name}.yaml"
+    if path.is_file():
+        return config.read_yaml(path)
+    card = read_card(locating.weights_folder() / name / locating.CARD)
+    return {**card.recipe, "card": card.described()}
 
 
 def read_recipe(name_or_path, overrides=()) -> Recipe:
@@ -46,15 +64,11 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     """
     name_or_path = current_name(str(name_or_path))
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        if name_or_path not in names():
-            raise config.ConfigError(
-                f"unknown preset {name_or_path!r}{config.nearest(name_or_path, names())}"
-            )
-        path = folder() / f"{name_or_path}.yaml"
-    written = config.read_yaml(path)
+    is_file = path.suffix in (".yaml", ".yml")
+    written = config.read_yaml(path) if is_file else mapping_of(name_or_path)
+    name = path.stem if is_file else name_or_path
     try:
-        recipe = parse_recipe(path.stem, config.apply_overrides(written, overrides))
+        recipe = parse_recipe(name, config.apply_overrides(written, overrides))
         return dataclasses.replace(recipe, dataset=written.get("data", {}).get("name", recipe.dataset))
     except config.ConfigError as error:
-        raise config.ConfigError(f"{path.name}: {error}") from error
+        raise config.ConfigError(f"{name}.yaml: {error}") from error

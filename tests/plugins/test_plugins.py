@@ -115,7 +115,7 @@ def installed(tmp_path_factory):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    call.root, call.weights = root, site / "capszoo" / "weights"
+    call.root, call.weights, call.environment = root, site / "capszoo" / "weights", environment
     return call
 
 
@@ -136,8 +136,42 @@ def test_an_installed_plugin_is_trained_published_measured_benched_and_exported(
     assert f"({card['metrics'][0]['wrong']} of 40" in bright
     installed("export", "example", "--out", "models")
     assert (installed.root / "models" / "example" / "1" / "saved_model.pb").is_file()
-    bench = installed("bench", recipe, "--batch", 2, "--seconds", 0.01, "--out", "bench")
+    bench = installed("bench", "example", "--batch", 2, "--seconds", 0.01, "--out", "bench")
     assert "training" in bench
     rows = json.loads((installed.root / "bench" / "bench.json").read_text())["memory"]
     # Memory is measured in processes of their own, which know the plugin too.
     assert rows
+
+
+COMPARISON = """
+import keras, numpy as np, tensorflow as tf
+from capszoo.layers import DenseCapsules
+from capszoo.routing import cpu
+from capszoo_example import compiled
+from capszoo_example.routing import LengthRouting
+
+layer = DenseCapsules(3, 5, LengthRouting(num_iterations=2))
+children = tf.constant(np.random.default_rng(0).normal(size=(4, 6, 2)).astype("float32"))
+slopes = tf.constant(np.random.default_rng(1).normal(size=(4, 3, 5)).astype("float32"))
+layer.build(children.shape)
+layer.kernel.assign(5 * layer.kernel)
+
+def learnt(compiled_form):
+    with cpu.host_calls(compiled_form), tf.GradientTape() as tape:
+        tape.watch(children)
+        poses = layer(children)
+    return poses, *tape.gradient(poses, [children, layer.kernel.value], slopes)
+
+for compiled_form, graph in zip(learnt(True), learnt(False)):
+    np.testing.assert_allclose(compiled_form, graph, atol=1e-5)
+assert compiled.backward_part.dispatcher.signatures, "the compiled form did not run"
+"""
+
+
+@pytest.mark.slow
+def test_the_compiled_form_of_an_installed_routing_has_the_values_and_gradients_of_its_graph(installed):
+    command = [sys.executable, "-c", COMPARISON]
+    done = subprocess.run(
+        command, cwd=installed.root, env=installed.environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from capszoo.routing import Routing, length, squash
+from capszoo.routing import Routing, cpu, length, squash
 
 
 @keras.saving.register_keras_serializable(package="capszoo_example")
@@ -21,3 +21,19 @@ class LengthRouting(Routing):
 
     def finish(self, state, votes, activations):
         return state["poses"], length(state["poses"])
+
+    @property
+    def compilable(self):
+        return True
+
+    def without_votes(self, count):
+        """Compiled for the CPU, where that may be used; more iterations change nothing."""
+        if not isinstance(count, int) or count < 2 or not cpu.enabled():
+            return None
+        from capszoo_example.compiled import routed
+
+        def route(children, matrices):
+            sums, coefficients = routed(children, matrices)
+            return squash(sums), coefficients
+
+        return route
