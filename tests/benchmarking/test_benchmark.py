@@ -176,7 +176,7 @@ def test_a_network_is_compared_in_every_form_that_it_has():
 def test_where_there_is_no_baseline_the_reason_is_said_and_a_sum_has_no_single_iteration(monkeypatch):
     monkeypatch.setattr(networks, "textbook", lambda: None)
     names, reason = networks.variants(read_recipe("dynamic_mnist_sum"))
-    assert names == [networks.OURS]
+    assert names == [networks.OURS, networks.XLA]
     assert "TensorFlow" in reason
 
 

@@ -41,7 +41,7 @@ def write_and_end(path, arrays, metadata):
         raise Killed
 
 train("whole")
-from capszoo.training import run as training
+from capszoo.training import checkpoint as training
 write = training.write_arrays
 training.write_arrays = write_and_end
 try:
