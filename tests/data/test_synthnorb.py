@@ -275,6 +275,7 @@ def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
             np.testing.assert_array_equal(np.stack([example["image"], example["image2"]])[..., 0], pair)
 
 
+@pytest.mark.slow
 def test_other_processes_render_what_this_one_does():
     examples = scenes.examples(0, "train", 2)
     factors, *pair = next(examples)

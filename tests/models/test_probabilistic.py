@@ -240,6 +240,7 @@ def test_a_checkpoint_from_before_the_objectives_noise_was_kept_is_still_read(tm
     assert train(recipe, tmp_path) == record
 
 
+@pytest.mark.slow
 def test_it_is_published_and_loaded(tmp_path, monkeypatch):
     mapping = mapping_of({"name": "probabilistic", **TINY})
     recipe = parse_recipe("tiny_probabilistic", mapping)

@@ -142,6 +142,7 @@ def digits(data):
     return data
 
 
+@pytest.mark.slow
 def test_sparsity_is_measured_and_drawn(run, digits, tmp_path):
     status, out, err = run(
         *("evaluate", digits / "sum", "--protocol", "sparsity", "--set", "images=3", "--set", "steps=2"),
@@ -168,6 +169,7 @@ def test_likelihoods_are_measured_and_samples_drawn(run, digits, tmp_path):
         assert Image.open(tmp_path / f"likelihood_comparison_{name}.png").width > 100
 
 
+@pytest.mark.slow
 def test_latent_optimisation_is_measured_beside_the_networks_inference_and_drawn(run, digits, tmp_path):
     arguments = ("--set", "images=4", "--set", "steps=3", "--set", "max_angle=90", "--out", tmp_path)
     status, out, err = run(

@@ -195,7 +195,7 @@ def test_learned_routing_says_what_its_paper_could_not_try(name):
 # What is proposed
 
 
-@pytest.mark.parametrize("oracle", ["random", "bayesian"])
+@pytest.mark.parametrize("oracle", ["random", pytest.param("bayesian", marks=pytest.mark.slow)])
 def test_proposals_lie_in_their_spaces_and_differ(small, tmp_path, trainer, oracle):
     rows = tune(small(f"search.oracle={oracle}", "search.trials=5"), tmp_path)
     assert len(rows) == 5
