@@ -180,6 +180,7 @@ def test_where_there_is_no_baseline_the_reason_is_said_and_a_sum_has_no_single_i
     assert "TensorFlow" in reason
 
 
+@pytest.mark.slow
 def test_a_routing_alone_is_measured_in_every_form(quick, monkeypatch, tmp_path):
     bench(monkeypatch, "--routing-alone", "em", "--seconds", 0, "--out", tmp_path)
     result = json.loads((tmp_path / "bench_em_routing.json").read_text())

@@ -116,6 +116,7 @@ def test_only_the_inference_network_learns(model):
     assert {id(weight) for weight in objective.model.trainable_weights} <= own
 
 
+@pytest.mark.slow
 def test_what_was_inferred_awake_is_learnt_to_be_recognised_turned():
     model = network()
     objective = NET.objective(model)

@@ -156,6 +156,7 @@ def test_sparsity_is_measured_and_drawn(run, digits, tmp_path):
     assert Image.open(tmp_path / "sparsity_inferred.png").width > 100
 
 
+@pytest.mark.slow
 def test_likelihoods_are_measured_and_samples_drawn(run, digits, tmp_path):
     arguments = ("--set", "images=4", "--set", "samples=2", "--out", tmp_path)
     status, out, err = run(
