@@ -87,7 +87,7 @@ def variants(recipe):
     with cpu.host_calls(True):
         if any(layer.routing.compilable for layer in routed_layers(model)) and cpu.enabled():
             names.append(GRAPH)
-    if keras.backend.backend() == "tensorflow" and any(hasattr(layer, "routing") for layer in model.layers):
+    if keras.backend.backend() == "tensorflow" and routed_layers(model):
         names.append(XLA)
     if textbook() is None:
         reason = MISSING
