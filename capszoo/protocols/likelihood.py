@@ -66,7 +66,7 @@ class LikelihoodProtocol(Protocol):
 
     source: typing.ClassVar[str] = "Burda et al. 2015, equation 8"
     metric: typing.ClassVar[str] = "log-likelihood of noisy images"
-    unit: typing.ClassVar[str] = "nats a pixel"
+    unit: typing.ClassVar[str] = "nats per dimension"
     role: typing.ClassVar[type] = BoundsLikelihood
     models: typing.ClassVar[tuple[int, int | None]] = (1, None)
 

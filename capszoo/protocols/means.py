@@ -52,7 +52,7 @@ class LogLikelihood(MeanOfImages):
 
     source: typing.ClassVar[str] = "Burda et al. 2015, equation 8"
     metric: typing.ClassVar[str] = "log-likelihood of noisy images"
-    unit: typing.ClassVar[str] = "nats a pixel"
+    unit: typing.ClassVar[str] = "nats per dimension"
     role: typing.ClassVar[type] = BoundsLikelihood
 
     def values(self, subject, progress):

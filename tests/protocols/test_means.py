@@ -33,7 +33,7 @@ def test_likelihoods_are_those_of_the_report(generative):
     report = LikelihoodProtocol(images=12, samples=50).measure([generative])
     measured = get_protocol("likelihood", {"images": 12}).measure([generative])
     assert measured.value == pytest.approx(report.models["tiny"]["importance"], abs=0.05)
-    assert (measured.n, measured.wrong, measured.unit) == (12, None, "nats a pixel")
+    assert (measured.n, measured.wrong, measured.unit) == (12, None, "nats per dimension")
     gain = get_protocol("likelihood_gain", {"images": 12}).measure([generative])
     assert gain.value == pytest.approx(report.models["tiny"]["gain"], abs=0.05)
     assert (gain.interval[1] - gain.interval[0]) / 2 == pytest.approx(
@@ -62,7 +62,7 @@ def test_a_mean_is_written_with_its_unit(generative):
     measured = protocol.measure([generative], progress=progress)
     assert (progress.begun, progress.counts) == ([("likelihood", 10, 0)], [10])
     text = measured.sentence()
-    assert f"images {measured.value:.3f} nats a pixel (mean of 10, 95 % interval" in text
+    assert f"images {measured.value:.3f} nats per dimension (mean of 10, 95 % interval" in text
     assert text.endswith("on mnist test; the paper has no number")
 
 
