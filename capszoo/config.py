@@ -8,6 +8,7 @@ errors that name the key and the nearest valid one. Parsing never runs code from
 import copy
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from pathlib import Path
@@ -119,9 +120,12 @@ def _typed(hint, value, where):
         # YAML 1.1 reads 1e-3 as text; a number is what its author meant.
         if isinstance(value, int | float | str):
             try:
-                return float(value)
-            except ValueError:
-                pass
+                number = float(value)
+            except (ValueError, OverflowError):
+                number = math.nan
+            # NaN passes most checks of a range, and is no setting.
+            if not math.isnan(number):
+                return number
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise ConfigError(f"{where}: expected {getattr(hint, '__name__', hint)}. Received: {value!r}")

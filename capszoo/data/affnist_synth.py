@@ -10,7 +10,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.data.augment import affine, rotations
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import LICENCE, require_natural
+from capszoo.data.mnist import LICENCE, MAX_COPIES, require_at_most, require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -58,6 +58,7 @@ class AffnistSynth(DataSet):
 
     def __post_init__(self):
         require_natural(self, "validation", "seed")
+        require_at_most(self, transforms=MAX_COPIES)
         if self.transforms < 1:
             raise ValueError(f"transforms must be at least 1. Received: {self.transforms}")
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from capszoo.config import section
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import open_shifted, require_natural
+from capszoo.data.mnist import MAX_MARGIN, open_shifted, require_at_most, require_natural
 from capszoo.data.split import Split
 
 
@@ -35,6 +35,7 @@ class FashionMnist(DataSet):
 
     def __post_init__(self):
         require_natural(self, "validation", "pad", "shift")
+        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

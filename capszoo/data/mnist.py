@@ -9,6 +9,8 @@ from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
 from capszoo.data.split import ArraySplit, Split
 
+# Of padding and shifts, in pixels, and of evaluation images made from one: beyond, memory and patience end.
+MAX_MARGIN, MAX_COPIES = 64, 10_000
 LICENCE = "MNIST by LeCun, Cortes, Burges; commonly given as CC BY-SA 3.0"
 
 
@@ -38,6 +40,7 @@ class Mnist(DataSet):
 
     def __post_init__(self):
         require_natural(self, "validation", "pad", "shift")
+        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -61,3 +64,10 @@ def require_natural(options, *names: str):
     for name in names:
         if getattr(options, name) < 0:
             raise ValueError(f"{name} must be at least 0. Received: {getattr(options, name)}")
+
+
+def require_at_most(options, **limits: int):
+    """Errors: `ValueError` naming the first field of `options` that is above its limit: memory would not hold it."""
+    for name, most in limits.items():
+        if getattr(options, name) > most:
+            raise ValueError(f"{name} must be at most {most:,}. Received: {getattr(options, name):,}")

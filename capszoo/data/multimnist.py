@@ -7,7 +7,7 @@ import numpy as np
 from capszoo.config import section
 from capszoo.data.augment import place, translate
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import LICENCE, require_natural
+from capszoo.data.mnist import LICENCE, MAX_COPIES, MAX_MARGIN, require_at_most, require_natural
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -58,6 +58,7 @@ class MultiMnist(DataSet):
 
     def __post_init__(self):
         require_natural(self, "validation", "shift", "seed")
+        require_at_most(self, shift=MAX_MARGIN, pairs_per_image=MAX_COPIES)
         if self.pairs_per_image < 1:
             raise ValueError(f"pairs_per_image must be at least 1. Received: {self.pairs_per_image}")
 

@@ -18,6 +18,7 @@ from capszoo.extras import extra
 CLASS_NAMES = ("four-legged animals", "human figures", "airplanes", "trucks", "cars")
 TRAIN_INSTANCES = (4, 6, 7, 8, 9)
 SIDE = 96  # of an image in the files, in pixels
+MAX_SIZE = 2 * SIDE  # of one that is resized: all of a split lie in memory
 
 # The novel-viewpoint protocols of Hinton et al. 2018, Table 2, in TFDS's codes: azimuth / 20 degrees and
 # (elevation - 30 degrees) / 5. smallNORB's own files count azimuths 0, 2 ... 34 instead.
@@ -39,7 +40,7 @@ class Smallnorb(DataSet):
     `elevation`, `azimuth` and `lighting` (int64 [n]; those of TFDS).
 
     where:
-      size: both sides of the resized image; the files have 96.
+      size: both sides of the resized image, at most 192; the files have 96.
       crop: both sides of the crop, at random in training and central otherwise; `size` keeps the whole image.
       standardise: each pair gets mean 0 and deviation 1; without it, images stay (and are clipped) in [0, 1].
       jitter: what training changes brightness and contrast of: the "standardised" crop, or the "raw" pair before crop
@@ -76,6 +77,8 @@ class Smallnorb(DataSet):
     class_names = CLASS_NAMES
 
     def __post_init__(self):
+        if not 1 <= self.size <= MAX_SIZE:
+            raise ValueError(f"size must be in [1, {MAX_SIZE}]. Received: {self.size}")
         if not 1 <= self.crop <= self.size:
             raise ValueError(f"crop must be in [1, {self.size}], the size. Received: {self.crop}")
         if self.brightness < 0 or not 0 <= self.contrast <= 1:

@@ -26,6 +26,8 @@ class Architecture(abc.ABC):
       head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
         many classes there are.
       served: names of the outputs that a bundle answers with, and by which published weights are checked.
+      repeated: hyperparameters that say how often something is repeated, each time at the cost of another piece of the
+        graph; see `capszoo.models.size`.
     """
 
     paper: typing.ClassVar[str]
@@ -33,6 +35,7 @@ class Architecture(abc.ABC):
     stages: tuple[str, ...]
     head: tuple[str, ...] = ()
     served: tuple[str, ...] = ("scores", "poses")
+    repeated: typing.ClassVar[tuple[str, ...]] = ("num_iterations",)
 
     @abc.abstractmethod
     def build(self, image_shape, num_classes, labels_per_image=1):

@@ -123,6 +123,7 @@ class KernelCapsNet(_ConsensusNet):
     scales: tuple[float, float] = (1 / 32, 1.0)
 
     routing: typing.ClassVar[str] = "kernel"
+    repeated: typing.ClassVar[tuple[str, ...]] = ("num_iterations", "components")
 
     def _routing(self, number):
         return KernelRouting(

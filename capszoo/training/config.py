@@ -6,13 +6,16 @@ import typing
 
 from capszoo.config import ConfigError
 
+# Of MNIST these are years; a number above is a slip of the keyboard.
+MAX_EPOCHS = 100_000
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """How a model is trained. Every field can be overridden as `train.<field>=<value>`.
 
     where:
-      epochs: passes over the training split, >= 1.
+      epochs: passes over the training split, from 1 to 100,000.
       batch_size: images per step; the last incomplete batch of an epoch is left out.
       images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
@@ -60,6 +63,8 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "decay_steps", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name}: must be at least 1. Received: {getattr(self, name)}")
+        if self.epochs > MAX_EPOCHS:
+            raise ConfigError(f"train.epochs: must be at most {MAX_EPOCHS:,}. Received: {self.epochs}")
         if self.images is not None and self.images < 1:
             raise ConfigError(f"train.images: must be at least 1 or null. Received: {self.images}")
         if not 0 <= self.seed < 2**32:

@@ -1,9 +1,13 @@
-"""Whether a network is likely to learn, before it is trained."""
+"""Whether a network can be trained here, and is likely to learn, before it is trained."""
 
+import math
+import os
 import warnings
 
 import keras
 import numpy as np
+
+from capszoo.config import ConfigError
 
 # Mean activation of a capsule layer outside of which a fresh network hardly learns.
 HEALTHY = (0.02, 0.95)
@@ -13,6 +17,21 @@ DISTINCT = 1e-3
 
 class TrainingDiverged(ArithmeticError):
     """The loss stopped being finite. The last checkpoint is from before that."""
+
+
+def check_memory(model, batch_size):
+    """Errors: `ConfigError` for a batch whose layers' outputs, four bytes a number, this machine has no memory for.
+
+    All of them are kept for the gradient. Votes, which are more, are not counted: what passes may still be too large.
+    """
+    outputs = [tensor for layer in model.layers for tensor in keras.tree.flatten(layer.output)]
+    needed = 4 * batch_size * sum(math.prod(size or 1 for size in tensor.shape[1:]) for tensor in outputs)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
+        raise ConfigError(
+            f"train.batch_size: a batch of {batch_size:,} takes more than {needed / 1e9:,.0f} GB; this machine has "
+            f"{present / 1e9:,.0f} GB."
+        )
 
 
 def check_health(recipe, model, images, fresh=True):

@@ -73,9 +73,10 @@ class Recipe:
         """The untrained inference model; `num_classes` replaces the data set's own number of classes.
 
         Errors: `ConfigError` for a `num_classes` that is not an integer of at least 2, and for any where the
-        architecture does not classify.
+        architecture does not classify; naming the key, for what is too large, see `capszoo.models.size`.
         """
         from capszoo.models.architecture import Classifies, require
+        from capszoo.models.size import check_size
 
         if num_classes is None:
             num_classes = self.data.num_classes
@@ -89,7 +90,9 @@ class Recipe:
                 raise config.ConfigError(
                     f"num_classes must be an integer of at least 2. Received: {num_classes!r}"
                 )
-        return self.model.build(self.data.image_shape, int(num_classes), self.data.labels_per_image)
+        arguments = (self.data.image_shape, int(num_classes), self.data.labels_per_image)
+        check_size(self.model, *arguments)
+        return self.model.build(*arguments)
 
     def objective(self, model):
         """What `model` is trained on, see `capszoo.models.Objective`."""

@@ -32,7 +32,7 @@ from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim
 from capszoo.training.files import locked, remove_temporary, write_text
 from capszoo.training.folder import BEST, read_log, stage_folder
-from capszoo.training.health import TrainingDiverged, check_health
+from capszoo.training.health import TrainingDiverged, check_health, check_memory
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.weight_files import WeightsError, save_weights, start_weights
@@ -103,6 +103,7 @@ class _Run:
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
         if config.stop_at_error is not None and self.deciding is None:
             raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
+        check_memory(self.model, config.batch_size)
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()

@@ -96,6 +96,7 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
     stages: typing.ClassVar[tuple[str, ...]] = ("conv4", "part_capsules", "object_capsules")
     # No layer knows how many classes there are.
     head: typing.ClassVar[tuple[str, ...]] = ()
+    repeated: typing.ClassVar[tuple[str, ...]] = ("blocks",)
 
     def has(self, role) -> bool:
         """See `Architecture.has`; latents are optimised as points, so only those of Delta posteriors can be."""
