@@ -4,6 +4,7 @@ from capszoo.layers.attention import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.attention_pooling import AttentionPooling
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
+from capszoo.layers.depthwise import DepthwisePrimaryCapsules
 from capszoo.layers.generative import Divergence, GaussianCode, PartsFromObjects, SampledCapsules
 from capszoo.layers.inner_consensus import (
     AffinePrimaryCapsules,
@@ -24,6 +25,7 @@ __all__ = [
     "ConvCapsules",
     "Decoder",
     "DenseCapsules",
+    "DepthwisePrimaryCapsules",
     "Divergence",
     "GaussianCapsules",
     "GaussianCode",

@@ -2,6 +2,7 @@
 
 from capszoo.models.baselines import ConvNet
 from capszoo.models.dynamic import DynamicCapsNet
+from capszoo.models.efficient import EfficientCapsNet
 from capszoo.models.inner_consensus import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
 from capszoo.models.objective import Objective
@@ -17,6 +18,7 @@ __all__ = [
     "ConsensusEMNet",
     "ConvNet",
     "DynamicCapsNet",
+    "EfficientCapsNet",
     "IterativeInference",
     "KernelCapsNet",
     "LSTMCapsNet",

@@ -4,20 +4,17 @@ import dataclasses
 import typing
 
 import keras
-import numpy as np
 
 from capszoo.config import section
-from capszoo.layers import Decoder, DenseCapsules, Length, MaskCapsules, MostActive, PrimaryCapsules
-from capszoo.losses import MarginLoss, ReconstructionLoss
-from capszoo.models.architecture import Classifies, DecodesPoses, Reconstructs, RoutesIteratively
-from capszoo.models.network import ImageModel
-from capszoo.models.objective import Objective, set_accuracy
+from capszoo.layers import DenseCapsules, PrimaryCapsules
+from capszoo.models.architecture import RoutesIteratively
+from capszoo.models.decoded_classes import DecodesClasses
 from capszoo.routing import DynamicRouting, UniformRouting
 
 
 @section("model", "dynamic")
 @dataclasses.dataclass(frozen=True)
-class DynamicCapsNet(Classifies, DecodesPoses, RoutesIteratively):
+class DynamicCapsNet(DecodesClasses, RoutesIteratively):
     """Two convolutions, primary capsules, routed class capsules, and a decoder as regulariser.
 
         images [B, H, W, C]
@@ -60,10 +57,9 @@ class DynamicCapsNet(Classifies, DecodesPoses, RoutesIteratively):
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
 
     def has(self, role) -> bool:
-        """See `Architecture.has`; without a decoder nothing is reconstructed, and sums are not iterated."""
-        lacks = issubclass(role, Reconstructs) and not self.decoder
-        lacks |= issubclass(role, RoutesIteratively) and self.routing in ("sum", "mean")
-        return super().has(role) and not lacks
+        """See `Architecture.has`; sums are not iterated."""
+        iterates = self.routing not in ("sum", "mean")
+        return super().has(role) and (iterates or not issubclass(role, RoutesIteratively))
 
     def __post_init__(self):
         for name in ("channels", "primary_types", "primary_dim", "class_dim", "num_iterations"):
@@ -92,16 +88,7 @@ class DynamicCapsNet(Classifies, DecodesPoses, RoutesIteratively):
             self.primary_types, self.primary_dim, 9, 2, self.padding, scale, name="primary_capsules"
         )(features)
         poses = self._class_capsules(primary, num_classes)
-        outputs = {"scores": Length(name="scores")(poses), "poses": poses}
-        if self.decoder:
-            selection = MostActive(labels_per_image, name="most_active")(outputs["scores"])
-            masked = MaskCapsules(name="mask")(poses, selection)
-            outputs["reconstruction"] = Decoder(image_shape, name="decoder")(masked)
-            if labels_per_image == 1:
-                outputs["reconstruction"] = keras.layers.Reshape(
-                    image_shape, name="reconstruction", dtype="float32"
-                )(outputs["reconstruction"])
-        return self.network(images, outputs)
+        return self.network(images, self.outputs(poses, image_shape, labels_per_image))
 
     def _class_capsules(self, primary, num_classes):
         """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""
@@ -112,32 +99,3 @@ class DynamicCapsNet(Classifies, DecodesPoses, RoutesIteratively):
             return UniformRouting(self.routing, use_bias=self.class_bias, name="routing")
         leaky = self.routing == "leaky"
         return DynamicRouting(self.num_iterations, leaky=leaky, use_bias=self.class_bias, name="routing")
-
-    def decode(self, model, poses, selection):
-        """See `DecodesPoses`."""
-        return model.get_layer("decoder")(model.get_layer("mask")(poses, selection))
-
-    def objective(self, model, labels_per_image=1):
-        """Margin loss on the scores; with a decoder also the reconstruction of the labelled capsules."""
-        num_classes = model.output["scores"].shape[-1]
-        outputs = {"scores": model.output["scores"]}
-        inputs = {"images": model.input}
-        losses = {"scores": MarginLoss(self.loss_scaling)}
-        if self.decoder:
-            inputs["labels"] = keras.Input((labels_per_image, num_classes), name="labels")
-            outputs["reconstruction"] = self.decode(model, model.output["poses"], inputs["labels"])
-            losses["reconstruction"] = ReconstructionLoss()
-
-        def arrange(batch):
-            labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
-            one_hot = np.eye(num_classes, dtype="float32")[labels]
-            inputs = {"images": batch["images"]}
-            targets = {"scores": one_hot.sum(axis=1)}
-            if self.decoder:
-                inputs["labels"] = one_hot
-                targets["reconstruction"] = (
-                    batch["sources"] if "sources" in batch else batch["images"][:, None]
-                )
-            return inputs, targets
-
-        return Objective(ImageModel(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)

@@ -7,7 +7,8 @@ from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
-from capszoo.routing.squash import length, squash
+from capszoo.routing.self_attention import SelfAttentionRouting
+from capszoo.routing.squash import exponential_squash, length, squash
 from capszoo.routing.von_mises_fisher import log_bessel_i, log_von_mises_fisher
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "LSTMRouting",
     "Neighbourhood",
     "Routing",
+    "SelfAttentionRouting",
     "UniformRouting",
+    "exponential_squash",
     "length",
     "log_bessel_i",
     "log_von_mises_fisher",

@@ -23,6 +23,23 @@ def squash(vectors):
     return vectors * (squared / (1.0 + squared) * ops.rsqrt(squared + EPSILON))
 
 
+def exponential_squash(vectors):
+    """Shrinks vectors to lengths below one and keeps their direction; short ones keep their length.
+
+        v = (1 - exp(-||s||)) * s / ||s||
+
+    where:
+      s: `vectors`, any shape `[..., D]`; the last axis is the pose.
+      v: the same shape, lengths in [0, 1).
+
+    Its slope at zero is one, where that of `squash` is zero.
+    Source: Mazzia, Salvetti and Chiaberge 2021, "Efficient-CapsNet".
+    Differs from the paper: ||s|| is sqrt(||s||^2 + 1e-7), so that the gradient at s = 0 is finite.
+    """
+    norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True) + EPSILON)
+    return vectors * (-ops.expm1(-norm) / norm)
+
+
 def length(vectors):
     """Euclidean length of poses: sqrt(sum_d v_d^2 + 1e-7), shape `[...]` for `vectors[..., D]`.
 

@@ -16,6 +16,7 @@ from oracles import dynamic_routing as oracle
 from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
 from oracles.lstm_routing import lstm_routing
+from oracles.self_attention_routing import self_attention_routing
 
 from capszoo import layers, models, routing
 
@@ -41,6 +42,7 @@ class RoutingGolden:
         (one per iteration), in float64; `weights` by name.
       weights: shape of each weight for `votes_shape`, by name.
       per_parent: the weights whose first axis counts parents.
+      per_child: the weights whose last axis counts children.
       share: what a child gives to its parents together: "all" of itself, "some" of it, "fixed" amounts, or "any"
         amount where it is the coefficients of a parent that sum to one.
       iterations: the counts it is tested with.
@@ -55,6 +57,7 @@ class RoutingGolden:
     share: str
     iterations: tuple = (1, 2, 3, 5)
     takes_activations: bool = False
+    per_child: tuple = ()
     votes_shape: tuple = (2, 6, 4, 5)
 
     def inputs(self):
@@ -121,6 +124,12 @@ def _attention(accumulate):
     )
 
 
+def _self_attention(votes, activations, weights, num_iterations):
+    """The oracle of `SelfAttentionRouting`."""
+    result = self_attention_routing(votes, weights["prior"])
+    return {**result, "activations": np.linalg.norm(result["poses"], axis=-1)}
+
+
 _OF_EACH_PARENT = ("log_alpha", "log_beta", "theta1", "theta2", "log_theta3")
 _LSTM_WEIGHTS = {
     "kernel": (12, 12),
@@ -176,6 +185,16 @@ ROUTINGS = [
         _vector_capsules(lambda votes, count, bias: oracle.uniform_routing(votes, bias, "mean")),
         weights={"bias": (4, 5)},
         per_parent=("bias",),
+        share="all",
+        iterations=(1,),
+    ),
+    RoutingGolden(
+        "self_attention",
+        routing.SelfAttentionRouting,
+        _self_attention,
+        weights={"prior": (4, 6)},
+        per_parent=("prior",),
+        per_child=("prior",),
         share="all",
         iterations=(1,),
     ),
@@ -313,6 +332,13 @@ LAYERS = [
         inputs=((7, 8, 2),),
         output=(4, 4, 2, 3),
         weights={"kernel": (5, 5, 2, 6), "bias": (2, 3)},
+    ),
+    LayerGolden(
+        "primary_depthwise",
+        lambda **keywords: layers.DepthwisePrimaryCapsules(2, 3, 3, strides=2, **keywords),
+        inputs=((7, 9, 6),),
+        output=(3, 4, 2, 3),
+        weights={"kernel": (3, 3, 6, 1), "bias": (2, 3)},
     ),
     LayerGolden(
         "unmasked",
@@ -630,6 +656,33 @@ MODELS = [
     ModelGolden(
         "dynamic_mean", models.DynamicCapsNet(**_SMALL, routing="mean", decoder=False), outputs=_CAPSULES
     ),
+    ModelGolden(
+        "efficient",
+        models.EfficientCapsNet(
+            channels=(4, 6),
+            kernel_sizes=(5, 3),
+            strides=(1, 2),
+            primary_dim=3,
+            primary_kernel=7,
+            class_dim=16,
+        ),
+        outputs={**_CAPSULES, "reconstruction": (20, 20, 1)},
+    ),
+    ModelGolden(
+        "efficient_instance",
+        models.EfficientCapsNet(
+            channels=(4, 6),
+            kernel_sizes=(5, 3),
+            strides=(1, 2),
+            normalisation="instance",
+            primary_dim=3,
+            primary_kernel=5,
+            primary_strides=2,
+            class_dim=16,
+            decoder=False,
+        ),
+        outputs=_CAPSULES,
+    ),
     # The paper's temperature and margin need far more than 200 steps of so small a network.
     ModelGolden(
         "matrix_em",
@@ -734,6 +787,8 @@ PRESETS = {
     "dynamic_mnist_expanded": 13_475_808,
     "dynamic_mnist_sum": 8_215_568,
     "dynamic_multimnist": 11_361_968,
+    # 161,824 as published, and the decoder's 1,411,344.
+    "efficient_mnist": 1_573_168,
     "kernel_mnist": 89_214,
     "kernel_smallnorb": 88_229,
     "consensus_em_mnist": 89_052,
