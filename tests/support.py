@@ -3,6 +3,7 @@ runs that are killed."""
 
 import collections
 import contextlib
+import resource
 import shutil
 
 import keras
@@ -62,6 +63,17 @@ def traced(function, *arguments):
     top = collections.Counter(node.op for node in graph.node)
     inside = collections.Counter(node.op for part in graph.library.function for node in part.node_def)
     return top, inside
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """No file can grow beyond `size` bytes: writing more fails, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Killed(BaseException):

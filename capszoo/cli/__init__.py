@@ -22,5 +22,16 @@ def main():
         with backend():
             app()
     except (ValueError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(1)
+        _fail(error)
+    except MemoryError as error:
+        _fail(f"memory is not enough: {error}")
+    except Exception as error:
+        # TensorFlow's errors, for instance of memory, have a base of their own, and it may not have been imported.
+        if not type(error).__module__.startswith("tensorflow."):
+            raise
+        _fail(str(error).partition("\n")[0])
+
+
+def _fail(message):
+    typer.secho(f"error: {message}", fg="red", err=True)
+    sys.exit(1)

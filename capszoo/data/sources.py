@@ -129,7 +129,8 @@ def _from_tfds(name, split, folders):
         dataset = tfds.load(name, data_dir=str(folder), split=split, download=False, batch_size=-1)
         arrays = tfds.as_numpy(dataset)
     except Exception as error:
-        raise ValueError(f"{folder / name}: the prepared copy cannot be read: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{folder / name}: the prepared copy cannot be read: {reason}") from error
     expected, received = builder.info.splits[split].num_examples, len(arrays["image"])
     if expected != received:
         raise ValueError(f"{folder / name}: expected {expected} examples in {split!r}. Received: {received}")

@@ -1,5 +1,7 @@
 """Bundles: one folder per version of a model, complete or absent."""
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting.examples import drawn, write_examples
@@ -55,7 +58,8 @@ def export(
     only then renamed; see `verify`.
     Returns, as JSON has it: `name`, `version`, `image_shape`, `class_names`, `stages`, `examples`,
     `deviations` (the largest absolute ones by artefact and output), `files` (SHA-256 and bytes), `libraries`.
-    Errors: `FileExistsError` for a version that exists, naming the next free one; `ValueError` for
+    Errors: `FileExistsError` for a version that exists, naming the next free one; `OSError` naming the bundle that a
+    disk has no room for; `ValueError` for
     arguments and models that cannot be exported; `IntegrityError` for an artefact that does not say what the
     model says.
     """
@@ -70,7 +74,10 @@ def export(
     images = drawn(image_shape) if examples is None else _checked_examples(examples, image_shape)
 
     Path(directory).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}.{version}.") as folder:
+    with (
+        _room_for(target),
+        tempfile.TemporaryDirectory(dir=directory, prefix=f".{name}.{version}.") as folder,
+    ):
         bundle = Path(folder) / "bundle"
         _write_artefacts(bundle, name, model, Signatures(model, preprocess, image_shape, stages), images)
         if class_names:
@@ -94,6 +101,18 @@ def export(
         _refuse_existing(target)
         os.rename(bundle, target)
     return report
+
+
+@contextlib.contextmanager
+def _room_for(target):
+    """A full disk is one line, whichever library has met it."""
+    try:
+        yield
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if os.strerror(number) in str(error):
+                raise OSError(number, os.strerror(number), str(target)) from error
+        raise
 
 
 def _write_artefacts(bundle, name, model, signatures, images):

@@ -42,7 +42,12 @@ def verify(bundle) -> dict:
         raise FileNotFoundError(
             f"{bundle} is no bundle: expected a version folder with {REPORT}, as `capszoo export` writes it."
         )
-    _verify_files(bundle, json.loads((bundle / REPORT).read_text())["files"])
+    try:
+        expected = json.loads((bundle / REPORT).read_text(encoding="utf-8"))["files"]
+        known = {name: (file["sha256"], file["bytes"]) for name, file in expected.items()}
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"{bundle / REPORT} is damaged: {error}") from error
+    _verify_files(bundle, known)
     deviations = measure(bundle)["deviations"]
     require_agreement(bundle, deviations)
     return deviations
@@ -89,5 +94,5 @@ def _verify_files(bundle, expected):
     for name in sorted(present ^ set(expected)):
         state = "is missing" if name in expected else f"is not listed in {REPORT}"
         raise IntegrityError(f"{bundle}: {name} {state}")
-    for name, file in expected.items():
-        verify_file(bundle / name, file["sha256"], file["bytes"])
+    for name, (sha256, size) in expected.items():
+        verify_file(bundle / name, sha256, size)

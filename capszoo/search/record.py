@@ -51,7 +51,10 @@ def read(directory: Path) -> SearchRecord:
     Errors: `ConfigError` where there is no search or not one completed trial.
     """
     path = directory / "leaderboard.json"
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not readable: {error}") from error
     if not rows or rows[0]["status"] != "completed":
         raise ConfigError(f"the folder of a search with a completed trial is needed. Received: {directory}")
     search = read_yaml(directory / "search.yaml")["search"]

@@ -33,6 +33,12 @@ class Checkpoint:
         Errors: `WeightsError` for a file that is damaged or of another model; nothing has changed then.
         """
         arrays, metadata = read_arrays(self.path)
+        step, error = metadata.get("step"), metadata.get("best_error", "missing")
+        # `bool` is an `int`.
+        if type(step) is not int or not isinstance(error, float | int | None):
+            raise WeightsError(
+                f"{self.path} is no checkpoint: it does not say of which step and error it is."
+            )
         values = {}
         for name, variable in self._variables().items():
             # Early checkpoints have no state of the objective.

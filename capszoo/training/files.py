@@ -12,20 +12,33 @@ from capszoo.config import ConfigError
 
 
 @contextlib.contextmanager
+def naming(path):
+    """An error of a write inside, such as that of a full disk, names `path`: the system's own has no name by then."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
 def replacing(path):
     """A temporary path beside `path`, to be written inside; at the end it takes the place of `path` in one rename.
 
     The name is unique wherever the folder is shared: process numbers are not, between containers. After an error the
     temporary file is gone and an earlier file of the name `path` unchanged.
+    Errors: `OSError` naming `path`, where it cannot be written.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with naming(path):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from capszoo.config import ConfigError, read_yaml
 from capszoo.training.recipe import parse_recipe
-from capszoo.training.weight_files import load_weights
+from capszoo.training.weight_files import WeightsError, load_weights
 
-RECIPE, BEST = "recipe.yaml", "best.safetensors"
+RECIPE, BEST, LOG = "recipe.yaml", "best.safetensors", "log.jsonl"
 
 
 def stage_folder(directory, stage) -> Path:
@@ -53,13 +53,43 @@ def _flat(mapping, prefix=""):
 
 
 def load_best(recipe, directory):
-    """The inference model of a finished run, with the weights of its lowest validation error, in float32."""
-    model = recipe.build()
-    metadata = load_weights(model, Path(directory) / BEST)
+    """The inference model of a finished run, with the weights of its lowest validation error, in float32.
+
+    Errors: `WeightsError` for weights that are missing, damaged, or do not say of which step they are.
+    """
+    model, path = recipe.build(), Path(directory) / BEST
+    metadata = load_weights(model, path)
+    if not {"step", "error"} <= metadata.keys():
+        raise WeightsError(f"{path} does not say of which step and error it is: no run has written it.")
     return model, metadata
 
 
 def read_log(directory) -> list[dict]:
-    """The records of a run, in order. Errors: `FileNotFoundError` where there is no run."""
-    lines = (Path(directory) / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    """The records of a run, in order.
+
+    Errors: `FileNotFoundError` where there is no run; `ConfigError`, naming the line, for a log that is damaged, and
+    for one without a record.
+    """
+    path = Path(directory) / LOG
+    records = [record_of(line) for line in log_lines(path)]
+    if not records or None in records:
+        what = f"line {records.index(None) + 1} is no record" if records else "it has no record"
+        raise ConfigError(
+            f"{path}: {what}, as after a power cut. To train the run again to its end leaves out what cannot be read."
+        )
+    return records
+
+
+def log_lines(path) -> list[str]:
+    """The lines of a log, each with its end; bytes that are no text are replaced."""
+    return Path(path).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+
+
+def record_of(line) -> dict | None:
+    """What a line of a log says; None of one that is not whole, as where the power was cut while it was written."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    whole = line.endswith("\n") and isinstance(record, dict) and isinstance(record.get("step"), int)
+    return record if whole else None

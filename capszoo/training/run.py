@@ -18,6 +18,7 @@ import collections
 import contextlib
 import json
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -30,8 +31,8 @@ from capszoo.extras import extra
 from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim
-from capszoo.training.files import locked, remove_temporary, write_text
-from capszoo.training.folder import BEST, read_log, stage_folder
+from capszoo.training.files import locked, naming, remove_temporary, write_text
+from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
@@ -168,11 +169,15 @@ class _Run:
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 
     def _truncate_log(self):
-        """Drops what the log says of steps after the checkpoint: they are done again."""
-        path = self.directory / "log.jsonl"
+        """Drops what the log says of steps after the checkpoint, which are done again, and what nobody can read."""
+        path = self.directory / LOG
         if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= self.step]
+            records = {line: record_of(line) for line in log_lines(path)}
+            # The end of the last line is what a killed process did not come to write.
+            lost = [line for line, record in records.items() if record is None and line.endswith("\n")]
+            if lost or any("\0" in line for line in records):
+                LOGGER.warning("%s was damaged; what could not be read of it is left out", path)
+            kept = [line for line, record in records.items() if record and record["step"] <= self.step]
             write_text(path, "".join(kept))
 
     def finish(self, pause_after=None):
@@ -286,8 +291,12 @@ class _Run:
         return float(errors.sum() / of_black.sum())
 
     def _log(self, record):
-        with (self.directory / "log.jsonl").open("a", encoding="utf-8") as file:
+        path = self.directory / LOG
+        with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+            file.flush()
+            # On the disk before the checkpoint is: after a power cut the log lacks nothing up to there.
+            os.fsync(file.fileno())
         for key, value in record.items():
             if key != "step":
                 self.writer.add_scalar(key, value, self.step)

@@ -294,6 +294,17 @@ def test_standardising_after_the_jitter_undoes_it():
     np.testing.assert_allclose(images.std((1, 2, 3)), 1, atol=1e-4)
 
 
+def test_a_copy_that_lacks_pairs_is_damaged_too(prepared, no_data):
+    """A shard that was cut between two records reads like a whole one."""
+    folder = Path(shutil.copytree(prepared, no_data / "tfds"))
+    (shard,) = (folder / "synthnorb").glob("*/*-train.tfrecord*")
+    contents = shard.read_bytes()
+    # A record: length, its checksum, the data, their checksum.
+    shard.write_bytes(contents[: 8 + 4 + int.from_bytes(contents[:8], "little") + 4])
+    with pytest.raises(ValueError, match=r"cannot be read: .*1620 elements.* only 1"):
+        smallnorb.read_pairs("synthnorb", "train", 48, (folder,))
+
+
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
 def test_a_damaged_copy_is_an_error_of_one_line_that_names_it(prepared, no_data, monkeypatch, damage):
     folder = Path(shutil.copytree(prepared, no_data / "tfds"))

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
-from support import fill
+from support import fill, full_disk
 from tensorflow_serving.apis import prediction_log_pb2
 
 import capszoo
@@ -429,6 +429,15 @@ def test_an_export_that_fails_leaves_nothing_behind(tiny_model, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("room", [10_000, 400_000])
+def test_a_full_disk_is_an_error_of_one_line_that_names_the_bundle(tiny_model, tmp_path, room):
+    """It is met by TensorFlow, or at last by the converter, in its own process."""
+    with full_disk(room), pytest.raises(OSError, match=r"File too large: '.*/tiny/1'") as error:
+        export(tiny_model, tmp_path, name="tiny", stages=NET.stages)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_artefact_that_deviates_is_never_published(tiny_model, tmp_path, monkeypatch):
     measured = {"deviations": {"litert-float32": {"scores": 2e-5, "poses": 0.0}}, "libraries": {}}
     monkeypatch.setattr(capszoo.exporting.bundle, "run_alone", lambda *_: None)
@@ -494,6 +503,13 @@ def test_altered_missing_and_foreign_files_are_found(altered):
     (altered / "new.txt").unlink()
     labels.unlink()
     with pytest.raises(IntegrityError, match=r"labels\.txt is missing"):
+        verify(altered)
+
+
+@pytest.mark.parametrize("contents", ["", "[1]", '{"files": {"a": 3}}', "[" * 10_000])
+def test_a_damaged_report_is_an_error_that_names_it(altered, contents):
+    (altered / "export.json").write_text(contents)
+    with pytest.raises(IntegrityError, match=r"export\.json is damaged"):
         verify(altered)
 
 

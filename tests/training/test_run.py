@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import yaml
-from support import Recorded
+from support import Recorded, full_disk
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -26,6 +26,7 @@ from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
 from capszoo.training import checkpoint
 from capszoo.training import run as training
+from capszoo.training.files import write_text
 from capszoo.training.folder import load_best, load_run, read_log
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.run import train
@@ -578,6 +579,62 @@ def test_a_half_written_line_of_the_log_is_dropped(finished, recipes, tmp_path):
         file.write('{"step": 60, "loss": 0.0')
     assert train(finished.recipe, directory) == finished.record
     assert read_log(directory) == read_log(finished.directory)
+
+
+@pytest.mark.parametrize(
+    "lost", [b"\0" * 70, b"\0" * 70 + b"\n", b"\xff\xfe{\n", b"3\n", b"[" * 10_000 + b"\n"]
+)
+def test_what_a_power_cut_leaves_in_the_log_is_left_out_when_the_run_goes_on(
+    finished, tmp_path, caplog, lost
+):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    path = directory / "log.jsonl"
+    path.write_bytes(path.read_bytes() + lost)
+    with pytest.raises(ConfigError, match=rf"log\.jsonl: line {len(CHECKPOINTS) + 1} is no record"):
+        read_log(directory)
+    assert train(finished.recipe, directory) == finished.record
+    assert read_log(directory) == read_log(finished.directory)
+    assert "log.jsonl was damaged" in caplog.text
+
+
+def test_a_log_that_is_lost_is_an_error_that_names_it(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    (directory / "log.jsonl").write_bytes(b"\0" * 500)
+    with pytest.raises(ConfigError, match=r"log\.jsonl: it has no record"):
+        train(finished.recipe, directory)
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": None}, {"step": True}, {"step": "7"}, {"step": 1.5}, {"best_error": "low"}]
+)
+def test_a_checkpoint_that_does_not_say_of_which_step_it_is_is_an_error(finished, tmp_path, change):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    arrays, metadata = read_arrays(directory / "checkpoint.safetensors")
+    write_arrays(directory / "checkpoint.safetensors", arrays, metadata | change)
+    with pytest.raises(WeightsError, match=r"checkpoint\.safetensors is no checkpoint"):
+        train(finished.recipe, directory)
+
+
+def test_weights_that_no_run_has_written_are_not_a_runs_best(finished, tmp_path):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    arrays, _ = read_arrays(directory / "best.safetensors")
+    write_arrays(directory / "best.safetensors", arrays)
+    with pytest.raises(WeightsError, match=r"best\.safetensors does not say of which step"):
+        load_run(directory)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_later(small, tmp_path):
+    with full_disk(4096), pytest.raises(OSError, match=r"checkpoint\.safetensors could not be written"):
+        train(small(), tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"recipe.yaml", ".lock"}
+    assert train(small(), tmp_path / "run")["step"] == 5
+
+
+def test_text_that_finds_no_room_is_an_error_that_names_the_file(tmp_path):
+    write_text(tmp_path / "card.json", "before")
+    with full_disk(100), pytest.raises(OSError, match=r"File too large: '.*/card\.json'"):
+        write_text(tmp_path / "card.json", "x" * 1000)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("card.json", "before")]
 
 
 def test_a_checkpoint_that_holds_scalars_as_single_elements_is_understood(finished, tmp_path):

@@ -6,6 +6,7 @@ import sys
 
 import filelock
 import pytest
+from support import full_disk
 
 import capszoo
 from capszoo.config import ConfigError
@@ -125,6 +126,13 @@ def test_weights_are_stored_as_what_they_can_be_loaded_from(zoo, published, run,
     status, _, error = run("publish", "tiny_mnist", "--run", published / "run", "--dtype", dtype)
     assert status == 1
     assert f"dtype: weights are stored as float16 or float32. Received: '{dtype}'" in error
+    assert {path: path.read_bytes() for path in zoo.iterdir()} == before
+
+
+def test_on_a_full_disk_the_old_preset_stays(zoo, published):
+    before = {path: path.read_bytes() for path in zoo.iterdir()}
+    with full_disk(1000), pytest.raises(OSError, match=r"weights\.safetensors could not be written"):
+        publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent)
     assert {path: path.read_bytes() for path in zoo.iterdir()} == before
 
 
