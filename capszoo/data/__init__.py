@@ -2,7 +2,9 @@
 
 from capszoo.data.affnist import Affnist
 from capszoo.data.affnist_synth import AffnistSynth
+from capszoo.data.coil20 import Coil20
 from capszoo.data.dataset import DataSet
+from capszoo.data.eth80 import Eth80
 from capszoo.data.fashion_mnist import FashionMnist
 from capszoo.data.mnist import Mnist
 from capszoo.data.multimnist import MultiMnist
@@ -17,8 +19,10 @@ __all__ = [
     "AffnistSynth",
     "ArraySplit",
     "Batches",
+    "Coil20",
     "DataNotFound",
     "DataSet",
+    "Eth80",
     "FashionMnist",
     "Mnist",
     "MultiMnist",

@@ -18,6 +18,8 @@ class DataSet(abc.ABC):
       validation: how many training images are taken out for validation, where that is an option; validates: whether
         there is a validation split.
       views: which viewpoints there are, "all" unless some are left out.
+      benchmark: the published data set whose numbers in papers stand beside those on this one: itself, or that of
+        which it is a twin.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
     """
 
@@ -39,6 +41,10 @@ class DataSet(abc.ABC):
     @property
     def preprocessing(self) -> dict:
         return {}
+
+    @property
+    def benchmark(self) -> str:
+        return self.section_name
 
     @property
     def validates(self) -> bool:

@@ -8,7 +8,7 @@ import typing
 import numpy as np
 
 from capszoo.config import ConfigError, section
-from capszoo.data.smallnorb import moments
+from capszoo.data.cropping import moments
 from capszoo.data.split import Stream, generator
 from capszoo.models.architecture import Classifies
 from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_gradient

@@ -69,7 +69,7 @@ class MulticropError(ShareOfWrong):
 
 @dataclasses.dataclass(frozen=True)
 class ViewpointError(ShareOfWrong):
-    """Test pairs seen from `views`, for a model that was trained on the familiar ones."""
+    """Test images seen from `views`, for a model that was trained on the familiar ones."""
 
     source: typing.ClassVar[str] = "Hinton et al. 2018, section 5.1 and Table 2"
     views: typing.ClassVar[str]
@@ -86,25 +86,25 @@ class ViewpointError(ShareOfWrong):
 FamiliarAzimuths = variant(
     ViewpointError,
     "familiar_azimuths",
-    "Test pairs from the azimuths -60 to 40 degrees, which the model was trained on.",
+    "Test images from familiar azimuths, which the model was trained on; in smallNORB -60 to 40 degrees.",
     views="familiar azimuth",
 )
 NovelAzimuths = variant(
     ViewpointError,
     "novel_azimuths",
-    "Test pairs from the azimuths 60 to 280 degrees, for a model that was trained on the others.",
+    "Test images from novel azimuths, for a model that was trained on the others; in smallNORB 60 to 280 degrees.",
     views="novel azimuth",
 )
 FamiliarElevations = variant(
     ViewpointError,
     "familiar_elevations",
-    "Test pairs from the elevations 30 to 40 degrees, which the model was trained on.",
+    "Test images from familiar elevations, which the model was trained on; in smallNORB 30 to 40 degrees.",
     views="familiar elevation",
 )
 NovelElevations = variant(
     ViewpointError,
     "novel_elevations",
-    "Test pairs from the elevations 45 to 70 degrees, for a model that was trained on the lower ones.",
+    "Test images from novel elevations, for a model that was trained on lower ones; in smallNORB 45 to 70 degrees.",
     views="novel elevation",
 )
 

@@ -7,10 +7,11 @@ import pytest
 import tiny_norb
 from scipy.io import savemat
 from tiny import draw_bars, write_idx, write_mnist
+from tiny_objects import read_photographs, read_views
 
 import capszoo.data
 from capszoo import config
-from capszoo.data import affnist, smallnorb
+from capszoo.data import affnist, coil20, eth80, smallnorb
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import ArraySplit, RenderedSplit
 
@@ -23,6 +24,8 @@ OPTIONS = {
     "affnist_synth": {**DIGITS, "transforms": 2},
     "multimnist": DIGITS,
     "rotated_mnist": DIGITS,
+    "coil20": {"size": 24, "crop": 18, "standardise": False, "jitter": "raw"},
+    "eth80": {"size": 24, "crop": 18},
     "smallnorb": {"size": 24, "crop": 18},
     "synthnorb": {"size": 24, "crop": 18, "standardise": False, "jitter": "raw"},
 }
@@ -35,7 +38,10 @@ NAMES = sorted(
 
 @pytest.fixture(scope="module", autouse=True)
 def copies(tmp_path_factory):
-    """The only data there are: MNIST and Fashion-MNIST of 80 and 40 bars, affNIST of 4 digits, NORB of 150 pairs."""
+    """The only data there are.
+
+    MNIST and Fashion-MNIST of 80 and 40 bars, affNIST of 4 digits, NORB of 150 pairs, and a few objects.
+    """
     root = write_mnist(tmp_path_factory.mktemp("data"), train=80, test=40)
     for seed, (prefix, count) in enumerate((("train", 80), ("t10k", 40)), start=2):
         write_idx(root / "fashion_mnist", prefix, *draw_bars(count, seed))
@@ -50,6 +56,8 @@ def copies(tmp_path_factory):
         patch.setenv("HOME", str(root / "home"))
         patch.setattr(affnist, "DIGITS", dict.fromkeys(affnist.DIGITS, 4))
         patch.setattr(smallnorb, "read_pairs", tiny_norb.read_pairs)
+        patch.setattr(eth80, "read_photographs", read_photographs)
+        patch.setattr(coil20, "read_views", read_views)
         yield
 
 

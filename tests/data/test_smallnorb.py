@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from capszoo.config import ConfigError, parse_section
-from capszoo.data import smallnorb, synthnorb
+from capszoo.data import cropping, smallnorb, synthnorb
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.smallnorb import Smallnorb, Synthnorb
 from capszoo.data.sources import DataNotFound
@@ -150,7 +150,7 @@ def test_channels_are_left_and_right_at_the_mean_of_two_by_two_pixels(prepared):
 def test_resizing_a_ramp_gives_a_ramp(size):
     ramp = np.broadcast_to(2 * np.arange(96, dtype=np.uint8)[:, None, None], (1, 96, 96, 2))
     expected = 2 * np.clip((np.arange(size) + 0.5) * 96 / size - 0.5, 0, 95)
-    np.testing.assert_allclose(smallnorb.resize(ramp, size)[0, :, 7, 1], expected, atol=0.51)
+    np.testing.assert_allclose(cropping.resize(ramp, size)[0, :, 7, 1], expected, atol=0.51)
 
 
 def test_evaluation_crops_the_middle():
@@ -163,7 +163,7 @@ def test_evaluation_crops_the_middle():
 
 def test_training_crops_every_window_and_each_whole():
     grid = np.arange(36, dtype=np.float32).reshape(1, 6, 6, 1).repeat(2000, 0)
-    crops = smallnorb.crop(grid, 4, np.random.default_rng(0))
+    crops = cropping.crop(grid, 4, np.random.default_rng(0))
     corners, counts = np.unique(crops[:, 0, 0, 0], return_counts=True)
     assert set(corners) == {row * 6 + column for row in range(3) for column in range(3)}
     assert counts.min() > 150
@@ -189,7 +189,7 @@ def test_equal_generators_change_equally():
 
 def test_jitter_is_one_brightness_and_one_contrast_for_both_eyes():
     images = np.random.default_rng(0).random((500, 8, 8, 2), np.float32)
-    out = smallnorb.jitter(images, np.random.default_rng(1), 63 / 255, 0.8)
+    out = cropping.jitter(images, np.random.default_rng(1), 63 / 255, 0.8)
     delta = (out.mean((1, 2)) - images.mean((1, 2))) * 255
     factor = out.std((1, 2)) / images.std((1, 2))
     np.testing.assert_allclose(delta[:, 0], delta[:, 1], atol=1e-3)
@@ -211,7 +211,7 @@ def test_images_stay_in_the_unit_range_where_they_are_not_standardised():
 
 
 def test_an_empty_image_is_standardised_to_zeros():
-    np.testing.assert_array_equal(smallnorb.standardise(np.full((1, 4, 4, 2), 0.5, np.float32)), 0)
+    np.testing.assert_array_equal(cropping.standardise(np.full((1, 4, 4, 2), 0.5, np.float32)), 0)
 
 
 def test_fingerprints_tell_evaluations_apart():

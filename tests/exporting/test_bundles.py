@@ -22,7 +22,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 import capszoo
 import capszoo.exporting.bundle
 from capszoo.cli import zoo
-from capszoo.data import smallnorb
+from capszoo.data import cropping, smallnorb
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.samples import render_toys, toys
@@ -374,7 +374,7 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
 
     def read_pairs(name, split, size, folders):
         levels = np.round(images * 255).astype("uint8")
-        return smallnorb.resize(levels, size), {"category": labels, "instance": np.arange(6)}
+        return cropping.resize(levels, size), {"category": labels, "instance": np.arange(6)}
 
     monkeypatch.setattr(smallnorb, "read_pairs", read_pairs)
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
