@@ -23,6 +23,7 @@ class Stream(enum.IntEnum):
     AUGMENTATION = 1  # of a training batch, numbered by step
     FIXED = 2  # choices that belong to an evaluation image for good, numbered by block of images
     SUBSET = 3  # of the images that training is confined to
+    MIXUP = 4  # of a training batch, numbered by step
 
 
 def generator(seed: int, stream: Stream, number: int) -> np.random.Generator:

@@ -38,7 +38,8 @@ class SpreadLoss(keras.losses.Loss):
 
     where:
       m, t: margin and right class, both in the targets `[B, O]`: m at class t, 0 elsewhere. A margin that grows with
-        the training thus comes with the batch, see `spread_margin`; plain one-hot targets are the margin 1.
+        the training thus comes with the batch, see `spread_margin`; plain one-hot targets are the margin 1. Targets
+        that share m out among several classes give the mixture of these classes' losses.
       a: activations `[B, O]`, in [0, 1].
       loss: `[B]`; Keras averages it over the batch.
 
@@ -54,10 +55,12 @@ class SpreadLoss(keras.losses.Loss):
 
     def call(self, targets, activations):
         targets = ops.cast(targets, activations.dtype)
-        margin = ops.max(targets, axis=-1, keepdims=True)
-        right = ops.cast(targets > 0, activations.dtype)
-        gap = ops.sum(right * activations, axis=-1, keepdims=True) - activations
-        per_class = (1.0 - right) * ops.square(ops.relu(margin - gap))
+        margin = ops.sum(targets, axis=-1, keepdims=True)
+        # [B, t, i]: how far each class i stays behind each t, as if t were the right one.
+        gap = activations[:, :, None] - activations[:, None, :]
+        wrong = 1.0 - ops.eye(activations.shape[-1], dtype=activations.dtype)
+        missing = wrong * ops.square(ops.relu(margin[:, :, None] - gap))
+        per_class = ops.sum((targets / margin)[:, :, None] * missing, axis=1)
         if self.scaling == "official":
             return ops.mean(per_class, axis=-1)
         return ops.sum(per_class, axis=-1)

@@ -29,6 +29,7 @@ class TrainConfig:
       weight_decay: each step takes this share of the learning rate away from every weight but biases (AdamW).
       average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
         average. None keeps the weights themselves.
+      mixup: alpha of mixup, see `capszoo.training.mixup`; 0 trains on the images as they are. It needs scores to train.
       gradient_clip: bound on the global gradient norm; None leaves gradients alone.
       precision: Keras dtype policy. Routing stays in float32 whatever it says.
       xla: compile the training step with XLA.
@@ -52,6 +53,7 @@ class TrainConfig:
     warmup_steps: int = 0
     weight_decay: float = 0.0
     average: float | None = None
+    mixup: float = 0.0
     gradient_clip: float | None = 10.0
     precision: typing.Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     xla: bool = False
@@ -74,7 +76,7 @@ class TrainConfig:
                 raise ConfigError(
                     f"train.{name}: must be positive and finite. Received: {getattr(self, name)}"
                 )
-        for name in ("minimum_learning_rate", "weight_decay", "warmup_steps"):
+        for name in ("minimum_learning_rate", "weight_decay", "warmup_steps", "mixup"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
         if self.warmup_steps and self.schedule != "cosine":

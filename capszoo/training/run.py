@@ -27,6 +27,7 @@ import numpy as np
 
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
+from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
 from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
@@ -34,6 +35,7 @@ from capszoo.training.claim import claim
 from capszoo.training.files import locked, naming, remove_temporary, write_text
 from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
+from capszoo.training.mixup import mix
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.weight_files import WeightsError, save_weights, start_weights
@@ -105,6 +107,8 @@ class _Run:
         if config.stop_at_error is not None and self.deciding is None:
             raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
         check_memory(self.model, config.batch_size)
+        if config.mixup and "scores" not in self.objective.losses:
+            raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         self._compile()
@@ -148,6 +152,14 @@ class _Run:
 
     def _batch_at(self, step):
         return {**self.batches.batch_at(step), "progress": step / self.total}
+
+    def _examples_at(self, step):
+        """What the training model is given and asked for in a step."""
+        inputs, targets = self.objective.arrange(self._batch_at(step))
+        config = self.recipe.train
+        if config.mixup:
+            return mix(inputs, targets, config.mixup, generator(config.seed, Stream.MIXUP, step))
+        return inputs, targets
 
     def _save(self):
         self.checkpoint.save({"step": self.step, "best_error": self.best_error, "stopped": self.stopped})
@@ -228,7 +240,7 @@ class _Run:
         """
         model, totals = self.objective.model, collections.Counter()
         for step in range(first, stop):
-            inputs, targets = self.objective.arrange(self._batch_at(step))
+            inputs, targets = self._examples_at(step)
             logs = {
                 name: float(x) for name, x in model.train_on_batch(inputs, targets, return_dict=True).items()
             }

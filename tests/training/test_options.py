@@ -1,4 +1,4 @@
-"""Schedules, weight decay and averages of weights, which a recipe asks for by one line each."""
+"""Schedules, weight decay, averages of weights and mixup, which a recipe asks for by one line each."""
 
 import math
 
@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from capszoo.config import ConfigError, parse
+from capszoo.training import run as running
 from capszoo.training.config import TrainConfig
 from capszoo.training.folder import read_log
+from capszoo.training.mixup import mix
 from capszoo.training.run import train
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.weight_files import read_arrays
@@ -104,12 +106,22 @@ def test_the_average_is_an_exponential_one(run, monkeypatch):
         np.testing.assert_allclose(best[path], average, rtol=1e-5, atol=1e-7, err_msg=path)
 
 
-def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run):
+def test_mixup_without_labels_is_refused(tmp_path):
+    path = tmp_path / "unlabelled.yaml"
+    path.write_text("model: {name: vae}\ndata: {name: mnist, validation: 50}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="mixup mixes labels"):
+        train(read_recipe(path, ["train.mixup=0.4"]), tmp_path / "run")
+
+
+def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run, monkeypatch):
+    mixed = []
+    monkeypatch.setattr(running, "mix", lambda *batch: mixed.append(batch[2]) or mix(*batch))
     overrides = (
         "train.schedule=cosine",
         "train.warmup_steps=2",
         "train.weight_decay=1e-2",
         "train.average=0.8",
+        "train.mixup=0.4",
     )
     whole = run("whole", *overrides)
     run("parts", *overrides, pause_after=1)
@@ -121,6 +133,7 @@ def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run):
             np.testing.assert_array_equal(second[name], value, err_msg=name)
     errors = [[r.get("validation_error") for r in read_log(folder)] for folder in (whole, parts)]
     assert errors[0] == errors[1]
+    assert mixed == [0.4] * STEPS * 2
 
 
 @pytest.mark.parametrize(
@@ -129,6 +142,7 @@ def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run):
         ({"average": 1.0}, r"train.average: must be in \(0, 1\) or null"),
         ({"average": 0.0}, "train.average"),
         ({"weight_decay": -1.0}, "train.weight_decay: must be at least 0"),
+        ({"mixup": -0.2}, "train.mixup: must be at least 0"),
         ({"warmup_steps": 5}, "only 'cosine' warms up"),
         ({"schedule": "linear"}, "'linear' is not allowed"),
     ],
