@@ -22,8 +22,9 @@ MAX_WIDTH, MAX_REPEATS, MAX_LIST = 2**16, 100, 32
 # Pixels along one side of an image.
 MAX_SIDE = 2**11
 # Architectures with the numbers they have by default are small. With the product of what its numbers are above them a
-# network cannot grow faster than by its square, so that it need not be counted up to here.
-UNCOUNTED_GROWTH = 5
+# network cannot grow faster than by its square, so that it need not be counted up to here:
+# twice the channels, in colour.
+UNCOUNTED_GROWTH = 6
 
 
 def check_size(architecture, image_shape, num_classes, labels_per_image=1):
