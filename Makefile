@@ -3,8 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OUT := build/demo
+SITE := build/site-tools
+# What the site shows pictures of, and which.
+PICTURES := dynamic_mnist matrix_em_smallnorb sparse_mnist probabilistic_mnist attention_mnist
+DIGITS := $(wildcard capszoo/data/samples/digits/[0-7]_a.png)
+TOYS := $(wildcard capszoo/data/samples/toys/*.png)
 
-.PHONY: run test lint lock wheels clean
+.PHONY: run test lint lock wheels tables docs clean
 
 run: $(VENV)/ready
 	$(BIN)/capszoo list
@@ -38,5 +43,22 @@ wheels: $(VENV)/ready
 	$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 	cd weights && ../$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 
+# The tables of README.md and of the site, from the cards and the networks.
+tables: $(VENV)/ready
+	$(BIN)/python docs/tables.py
+
+# The site, in build/site; with warnings as errors.
+docs: $(SITE)/ready tables $(PICTURES:%=docs/pictures/%/index.html)
+	$(SITE)/bin/mkdocs build --quiet --strict
+
+# What builds the site is no part of what runs the project.
+$(SITE)/ready: docs/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+docs/pictures/%/index.html: $(VENV)/ready
+	$(BIN)/capszoo visualize $(if $(findstring norb,$*),$(TOYS),$(DIGITS)) --model $* --out $(@D)
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist docs/pictures

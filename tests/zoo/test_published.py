@@ -75,54 +75,6 @@ def test_the_card_is_complete_and_rendered(name):
             assert metric.value == metric.wrong / metric.n
 
 
-LEARNED = [
-    f"{routing}_{data}" for data in ("mnist", "smallnorb") for routing in ("kernel", "lstm", "consensus_em")
-]
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_the_table_of_learned_routing_in_the_readme_is_that_of_the_cards(name):
-    metric = capszoo.get_preset(name).card.metrics[0]
-    value, low, high = (100 * number for number in (metric.value, *metric.interval))
-    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (row,) = [row for row in rows if f"(`{name.rpartition('_')[0]}`)" in row]
-    assert f" {value:.2f} % ({low:.2f} to {high:.2f}) " in row
-
-
-@pytest.mark.parametrize(
-    ("name", "prefix", "first"),
-    [
-        ("probabilistic_mnist", "presence_", "| `probabilistic_mnist`, presences |"),
-        ("probabilistic_mnist", "", "| `probabilistic_mnist`, presences and poses |"),
-        ("vae_mnist", "", "| `vae_mnist`, code |"),
-    ],
-)
-def test_the_table_of_linear_classifiers_in_the_readme_is_that_of_the_cards(name, prefix, first):
-    metrics = {metric.protocol: metric for metric in capszoo.get_preset(name).card.metrics}
-    protocols = [f"{prefix}probe{turned}" for turned in ("", *(f"_rotated_{k}" for k in (45, 90, 135, 180)))]
-    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (number,) = [i for i, row in enumerate(rows) if row.startswith(first)]
-    ours = " | ".join(f"{100 * (1 - metrics[protocol].value):.1f}" for protocol in protocols)
-    papers = " | ".join(f"{100 * (1 - metrics[protocol].paper):.0f}" for protocol in protocols)
-    assert rows[number] == f"{first} {ours} |"
-    assert rows[number + 1] == f"| the paper's | {papers} |"
-
-
-@pytest.mark.parametrize("name", ["sparse_mnist_expanded_small", "unmasked_mnist_expanded_small"])
-def test_the_table_of_support_vector_machines_in_the_readme_is_that_of_the_cards(name):
-    metrics = {metric.protocol: metric.value for metric in capszoo.get_preset(name).card.metrics}
-    papers = recipes.read_recipe(name).card.protocols
-    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    (number,) = [i for i, row in enumerate(rows) if row.startswith(f"| `{name}` |")]
-    for row, errors, affine in (
-        (f"| `{name}` |", metrics, "affnist_synth"),
-        ("| the paper's |", papers, "affnist"),
-    ):
-        shown = (errors[protocol] for protocol in ("svm", f"svm_{affine}", f"svm_transfer_{affine}"))
-        assert rows[number] == f"{row} {' | '.join(f'{100 * (1 - error):.2f}' for error in shown)} |"
-        number += 1
-
-
 def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
     sparse, dense = (
         {
