@@ -43,25 +43,14 @@ def markdown(header, rows):
 
 
 def zoo():
-    """All presets: what each is of, and the first number of its card beside its paper's."""
+    """Presets with weights: what each is of, and the first number of its card beside its paper's."""
     rows = []
-    for name in capszoo.list_models():
-        preset = capszoo.get_preset(name)
-        if preset.card is None:
-            rows.append([f"`{name}`", preset.routing, "recipe", "", "", ""])
-            continue
-        card, metric = preset.card, preset.card.metrics[0]
-        rows.append(
-            [
-                f"`{name}`",
-                preset.routing,
-                card.paper,
-                card.trained_on,
-                f"{metric.metric} {_value(metric)}",
-                _paper(metric, card),
-            ]
-        )
-    return markdown(["preset", "routing", "paper", "trained on", "measured", "paper's number"], rows)
+    for name in capszoo.list_models(pretrained=True):
+        card = capszoo.get_preset(name).card
+        first = card.metrics[0]
+        measured = f"{first.metric} {_value(first)}"
+        rows.append([f"`{name}`", card.paper, card.routing, card.trained_on, measured, _paper(first, card)])
+    return markdown(["preset", "paper", "routing", "trained on", "measured", "paper's number"], rows)
 
 
 def measured(*presets):
