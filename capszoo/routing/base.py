@@ -7,7 +7,7 @@ from keras import ops
 class Routing(keras.layers.Layer):
     """Routes votes of children to parents by an iterative procedure.
 
-        state = start(votes, activations)                    # iteration 0: before children have heard of parents
+        state = start(votes, activations)                    # iteration 0: coefficients that depend on no vote
         repeat for t = 1 .. num_iterations - 1:
             state = step(state, votes, activations, t)
         poses, activations = finish(state, votes, activations)
@@ -43,7 +43,7 @@ class Routing(keras.layers.Layer):
         self._procedure = None
 
     def add_weight(self, *arguments, **keywords):
-        """As in Keras; but nobody who reads a weight, a layer of half precision neither, gets it rounded."""
+        """As in Keras; but a weight is never rounded where it is read, in a layer of half precision neither."""
         return super().add_weight(*arguments, autocast=False, **keywords)
 
     def start(self, votes, activations):

@@ -3,13 +3,8 @@
 import keras
 from keras import ops
 
-from capszoo.routing import cpu
 from capszoo.routing.base import Routing
 from capszoo.routing.squash import length, squash
-
-# Parents from which on compiled code is worth its while: it holds sixteen side by side, and a network of ten classes is
-# hardly faster with it than with the graph.
-FEWEST_COMPILED = 16
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -45,7 +40,7 @@ class DynamicRouting(Routing):
     def build(self, votes_shape):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
-        self.bias, self.parents = None, votes_shape[-2]
+        self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(
                 name="bias", shape=tuple(votes_shape[-2:]), initializer=keras.initializers.Constant(0.1)
@@ -68,44 +63,11 @@ class DynamicRouting(Routing):
     def finish(self, state, votes, activations):
         return state["poses"], length(state["poses"])
 
-    @property
-    def compilable(self):
-        # A subclass may do something else in its steps.
-        single = type(self) is DynamicRouting and self.compute_dtype == "float32"
-        return single and self.parents >= FEWEST_COMPILED
-
-    def without_votes(self, count):
-        """See `Routing.without_votes`: compiled for the CPU, where that may be used and there are enough parents."""
-        if not self.compilable or not isinstance(count, int) or not cpu.enabled():
-            return None
-        from capszoo.routing.cpu.agreement_operation import agreeing
-
-        def route(children, matrices):
-            share = 1.0 / (matrices.shape[2] + self.leaky)
-            poses = self._parents(_sum_of_votes(children, matrices) * share)
-            coefficients = ops.full((*ops.shape(children)[:2], matrices.shape[2]), share)
-            agree, accumulated = agreeing(children, matrices, self.leaky), 0.0
-            for _ in range(1, count):
-                accumulated = accumulated + poses
-                total, coefficients = agree(accumulated)
-                poses = self._parents(total)
-            return poses, coefficients
-
-        return route
-
     def _parents(self, total):
         return squash(total if self.bias is None else total + self.bias)
 
     def get_config(self):
         return {**super().get_config(), "leaky": self.leaky, "use_bias": self.use_bias}
-
-
-def _sum_of_votes(children, matrices):
-    """sum_i u_i W_ij `[B, O, E]` of u_i `[B, I, D]` and W_ij `[I, D, O, E]`: one matrix product."""
-    count, width, parents, entries = matrices.shape
-    children = ops.reshape(children, (-1, count * width))
-    total = ops.matmul(children, ops.reshape(matrices, (count * width, parents * entries)))
-    return ops.reshape(total, (-1, parents, entries))
 
 
 def _leaky_softmax(logits):
@@ -161,3 +123,11 @@ class UniformRouting(DynamicRouting):
         config = super().get_config()
         del config["num_iterations"], config["leaky"]
         return {**config, "scale": self.scale}
+
+
+def _sum_of_votes(children, matrices):
+    """sum_i u_i W_ij `[B, O, E]` of u_i `[B, I, D]` and W_ij `[I, D, O, E]`: one matrix product."""
+    count, width, parents, entries = matrices.shape
+    children = ops.reshape(children, (-1, count * width))
+    total = ops.matmul(children, ops.reshape(matrices, (count * width, parents * entries)))
+    return ops.reshape(total, (-1, parents, entries))

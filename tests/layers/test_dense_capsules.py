@@ -61,6 +61,31 @@ def test_the_count_at_the_call_overrides_the_routings_own_and_may_be_a_tensor():
     np.testing.assert_array_equal(layer(poses), layer(poses, num_iterations=3))
 
 
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_the_sum_of_all_votes_is_one_matrix_product(scale):
+    poses = numbers(2, 7, 6)
+    layer = made(poses, UniformRouting(scale))
+    expected, _ = layer(poses, return_history=True)
+    np.testing.assert_allclose(layer(poses), expected, rtol=1e-4, atol=1e-5)
+    graph = tf.function(layer, autograph=False).get_concrete_function(tf.constant(poses)).graph
+    shapes = [tuple(tensor.shape) for operation in graph.get_operations() for tensor in operation.outputs]
+    assert layer.votes(poses).shape not in shapes
+
+
+@pytest.mark.parametrize("routing", [DynamicRouting(), UniformRouting()])
+def test_zero_iterations_are_refused_with_votes_and_without(routing):
+    with pytest.raises(ValueError, match="at least 1"):
+        made(numbers(2, 7, 6), routing)(numbers(2, 7, 6), num_iterations=0)
+
+
+def test_a_pose_that_is_no_number_is_not_hidden():
+    poses = numbers(3, 7, 6)
+    poses[1, 4] = np.nan
+    parents = np.asarray(made(poses)(poses))
+    assert np.isnan(parents[1]).all()
+    assert np.isfinite(parents[[0, 2]]).all()
+
+
 def test_initial_matrices_do_not_shrink_with_the_number_of_children():
     layer = DenseCapsules(10, 16, UniformRouting(name="routing"))
     layer.build((None, 300, 8))

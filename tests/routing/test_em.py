@@ -148,7 +148,7 @@ def test_on_a_grid_its_gradients_are_the_slopes_of_the_oracle(strides, variant):
         value = tf.reduce_sum(of_poses * poses) + tf.reduce_sum(of_parents * parents)
     found = arrays(tape.gradient(value, [*inputs, layer.beta_u, layer.beta_a]))
     found[0] = found[0].reshape(votes.shape)
-    # A child is heard by several parents; its slope is the sum of what flows back from all of them.
+    # A child votes for several parents; its slope is the sum of what flows back from all of them.
     found[1] = per_child(place, np.repeat(found[1][..., None], PARENTS, axis=-1))[0][..., 0]
     for name, gradient in zip(points, found, strict=True):
         for seed in range(4):
@@ -216,7 +216,7 @@ def test_the_e_step_is_a_softmax_over_all_parents_of_a_child(kernel_size, stride
 
 
 def test_parents_at_different_positions_compete_for_a_child():
-    # One row of three children, two parents: the middle child is heard by both, and votes what the right one believes.
+    # One row of three children, two parents: the middle child votes for both, with the pose of the right one.
     place = Neighbourhood(1, 1, (1, 1))
     assert place.parent_grid == (1, 1)
     place = Neighbourhood(2, 1, (2, 3))

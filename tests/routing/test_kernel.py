@@ -105,7 +105,7 @@ def test_a_large_alpha_makes_all_children_equal_and_a_large_beta_lets_activation
         np.testing.assert_allclose(coefficients, activations / activations.sum(), rtol=1e-5)
 
 
-def test_an_outlier_is_not_heard_where_the_others_agree():
+def test_an_outlier_has_no_coefficient_where_the_others_agree():
     votes = np.full((1, CHILDREN, PARENTS, DEPTH), 0.5)
     votes[:, 2] = -3.0
     poses, _, history = made(0.05, 0.05)(votes, np.ones((1, CHILDREN)), return_history=True)

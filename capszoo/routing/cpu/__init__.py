@@ -20,7 +20,7 @@ import numpy as np
 
 # Who sees whom: child [P, I], which of an image's C children the parents at each of P positions see; matrix [I], which
 # of the transformations each of them uses; addition [I * 16], added to its votes; uniform [P, I], its coefficient
-# before it has heard of its parents.
+# in iteration 0.
 Connections = collections.namedtuple("Connections", "child matrix addition uniform")
 _ALLOWED = contextvars.ContextVar("capszoo_host_calls", default=None)
 

@@ -191,7 +191,7 @@ def network_backward(widths, backward, x, layers, slopes, d_x, sums, n):
     where:
       backward: `backward_weights`.
       layers: the outputs of all layers, of `network`.
-      slopes: rows like those; their last layer holds the gradients of the answers, the others are for use here.
+      slopes: rows like those; their last layer holds the gradients of the outputs, the others are for use here.
     """
     w, at = weights_of(widths), widths[1:].sum() * LANES
     for layer in range(len(widths) - 2, -1, -1):

@@ -9,7 +9,7 @@ from capszoo.routing.cpu.votes import POSE
 
 
 def operation(forward, backward, saved=0):
-    """`run(*inputs)` -> two tensors: means and logits of parents, or sums and coefficients; its gradient is `backward`.
+    """`run(*inputs)` -> two tensors, means and logits of parents; its gradient is `backward`.
 
     where:
       forward: `(*inputs) -> (first, second, *kept)`, arrays; `saved` says how many are kept for the way back.
