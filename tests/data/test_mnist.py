@@ -60,14 +60,29 @@ def test_a_recipe_can_name_it(name):
         parse_section("data", {"name": name, "shift": -1})
 
 
-@pytest.mark.data
-def test_mnist_is_the_published_one_and_its_splits_are_disjoint(real_mnist, image_set):
-    splits = [Mnist().open(split) for split in ("train", "validation", "test")]
-    assert [len(split) for split in splits] == [55_000, 5_000, 10_000]
+def splits_of(data_set, image_set):
+    """The three splits, which have no image in common."""
+    splits = [data_set.open(split) for split in ("train", "validation", "test")]
     train, validation, test = (image_set(split.images) for split in splits)
     assert not train & validation
     assert not train & test
     assert not validation & test
+    return splits
+
+
+@DATA_SETS
+def test_splits_are_disjoint_and_have_all_images_of_each_class(tiny_data, image_set, data_set):
+    splits = splits_of(data_set(validation=20), image_set)
+    labels = np.concatenate([split.labels for split in splits[:2]])
+    np.testing.assert_array_equal(np.bincount(labels), np.full(10, 6))
+    np.testing.assert_array_equal(np.bincount(splits[2].labels), np.full(10, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_mnist_is_the_published_one(real_mnist, image_set):
+    splits = splits_of(Mnist(), image_set)
+    assert [len(split) for split in splits] == [55_000, 5_000, 10_000]
     labels = np.concatenate([split.labels for split in splits[:2]])
     np.testing.assert_array_equal(
         np.bincount(labels), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]

@@ -153,20 +153,49 @@ def test_images_and_labels_of_unequal_number_are_an_error(no_data, draw_digits, 
         read_arrays("mnist", "train")
 
 
-@pytest.mark.data
-def test_both_routes_give_the_same_mnist(real_mnist, monkeypatch):
+def assert_both_routes_give_the_same(monkeypatch):
     arrays = {}
     for route in ("tfds", "idx"):
         monkeypatch.setattr(sources, "_routes", lambda route=route: [route])
-        try:
-            arrays[route] = [read_arrays("mnist", split) for split in ("train", "test")]
-        except DataNotFound as error:
-            pytest.skip(f"only one of the two routes is there: {error}")
+        arrays[route] = [read_arrays("mnist", split) for split in ("train", "test")]
     for prepared, original in zip(arrays["tfds"], arrays["idx"], strict=True):
         assert prepared["image"] is not original["image"]
         for key in ("image", "label"):
             np.testing.assert_array_equal(prepared[key], original[key])
             assert prepared[key].dtype == original[key].dtype
+
+
+def test_both_routes_give_the_same_arrays(tiny_data, draw_digits, monkeypatch):
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    def examples(*drawn):
+        return [
+            (number, {"image": image[..., None], "label": int(label)})
+            for number, (image, label) in enumerate(zip(*draw_digits(*drawn), strict=True))
+        ]
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "mnist",
+        version="3.0.1",
+        features=tfds.features.FeaturesDict(
+            {
+                "image": tfds.features.Image(shape=(28, 28, 1)),
+                "label": tfds.features.ClassLabel(num_classes=10),
+            }
+        ),
+        split_datasets={"train": examples(TRAIN, 0), "test": examples(40, 10)},
+        data_dir=tiny_data / "tfds",
+    )
+    assert_both_routes_give_the_same(monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_both_routes_give_the_same_mnist(real_mnist, monkeypatch):
+    try:
+        assert_both_routes_give_the_same(monkeypatch)
+    except DataNotFound as error:
+        pytest.skip(f"only one of the two routes is there: {error}")
 
 
 def test_labels_of_more_than_ten_classes_are_an_error(no_data, draw_digits, write_idx):

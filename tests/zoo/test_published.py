@@ -110,6 +110,7 @@ def test_published_bundles_say_what_their_models_say(bundle):
     verify(bundle)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_evaluation_reproduces_the_card_to_the_digit(name):
