@@ -7,8 +7,8 @@ import numpy as np
 
 from capszoo.config import ConfigError, section
 from capszoo.models.architecture import OptimisesLatents
-from capszoo.protocols.linear_probe import fitted_probe, turned_digits
-from capszoo.protocols.protocol import Protocol
+from capszoo.protocols.linear_probe import turned_digits
+from capszoo.protocols.protocol import Protocol, get_protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 
 UPRIGHT, TURNED = "upright", "turned"
@@ -26,7 +26,7 @@ class Inference:
         last ten steps, or of all where there are fewer.
       error: squared error of the reconstructions, as a share of that of black pictures.
       presences, poses: accuracy of a linear classifier on the logits of presences alone, and with poses; fitted to
-        the network's answers of the training images.
+        the network's outputs for the training images.
     """
 
     loss: float
@@ -44,7 +44,7 @@ class LatentOptimisationReport(MeasuredReport):
       max_angle: of the turned digits, in degrees; steps, learning_rate: of the optimisation, see `OptimisesLatents`.
       turned: the fingerprint of the turned digits.
       model, step: of the network.
-      answers: by condition, the images, and the network's and the optimised outputs for them.
+      outputs: by condition, the images, and the network's and the optimised outputs for them.
     """
 
     network: dict[str, Inference]
@@ -55,7 +55,7 @@ class LatentOptimisationReport(MeasuredReport):
     turned: str
     model: str
     step: int | None
-    answers: dict = dataclasses.field(
+    outputs: dict = dataclasses.field(
         default_factory=dict, repr=False, compare=False, metadata={"drawn": True}
     )
 
@@ -63,7 +63,7 @@ class LatentOptimisationReport(MeasuredReport):
 @section("protocol", "latent_optimisation")
 @dataclasses.dataclass(frozen=True)
 class LatentOptimisationProtocol(Protocol):
-    """The variables of each image optimised by themselves, beside the network's answer, on upright and turned digits.
+    """The variables of each image optimised by themselves, beside those that the network infers, upright and turned.
 
     where:
       images: how many test images, the first ones, upright and turned; all are optimised at once.
@@ -102,19 +102,19 @@ class LatentOptimisationProtocol(Protocol):
         data = self.data(recipe)
         splits = {UPRIGHT: data.open("test"), TURNED: turned_digits(recipe, self.max_angle).open("test")}
         fitting = data.open("train")
-        classifiers = [fitted_probe(model, fitting, presence_only) for presence_only in (True, False)]
-        answers, network, optimised = {}, {}, {}
+        classifiers = [get_protocol(name).fitted(model, fitting) for name in ("presence_probe", "probe")]
+        outputs, network, optimised = {}, {}, {}
         progress.begin("latent optimisation", len(splits) * self.steps)
         for condition, split in splits.items():
             batch = split.batch(np.arange(min(self.images, len(split))), None)
-            # At a learning rate of zero nothing moves away from the network's answer.
+            # At a learning rate of zero nothing moves away from what the network infers.
             guess = recipe.model.optimise_latents(model, batch["images"], LAST, learning_rate=0.0)
             found = recipe.model.optimise_latents(
                 model, batch["images"], self.steps, self.learning_rate, progress
             )
-            network[condition] = _judge(guess, batch, classifiers)
-            optimised[condition] = _judge(found, batch, classifiers)
-            answers[condition] = batch["images"], guess.outputs, found.outputs
+            network[condition] = _inference(guess, batch, classifiers)
+            optimised[condition] = _inference(found, batch, classifiers)
+            outputs[condition] = batch["images"], guess.outputs, found.outputs
         return LatentOptimisationReport(
             network=network,
             optimised=optimised,
@@ -124,12 +124,12 @@ class LatentOptimisationProtocol(Protocol):
             turned=splits[TURNED].fingerprint(),
             model=subject.name,
             step=subject.step,
-            answers=answers,
+            outputs=outputs,
             **of_test_images(data, len(batch["images"]), command),
         )
 
     def rows(self, result):
-        answers = {"network": result.network, f"{result.steps} steps": result.optimised}
+        inferences = {"network": result.network, f"{result.steps} steps": result.optimised}
         return [
             {
                 "images": condition,
@@ -140,20 +140,20 @@ class LatentOptimisationProtocol(Protocol):
                 "with poses": f"{found[condition].poses:.1%}",
             }
             for condition in result.network
-            for inference, found in answers.items()
+            for inference, found in inferences.items()
         ]
 
     def draw(self, subjects, result):
         from capszoo.visualize import draw_free_form
 
         drawings = {}
-        for condition, (shown, *answers) in result.answers.items():
-            pictures = (shown, *(outputs["reconstruction"] for outputs in answers))
+        for condition, (shown, *found) in result.outputs.items():
+            pictures = (shown, *(outputs["reconstruction"] for outputs in found))
             drawings[condition] = draw_free_form(*(each[:COLUMNS] for each in pictures))
         return drawings
 
 
-def _judge(found, batch, classifiers):
+def _inference(found, batch, classifiers):
     logits = found.outputs["logits"]
     both = np.concatenate([logits, found.outputs["poses"].reshape(len(logits), -1)], axis=-1)
     accuracies = [

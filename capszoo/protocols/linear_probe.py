@@ -18,25 +18,17 @@ are put on it for them.
 
 import dataclasses
 import functools
-import logging
 import typing
-from collections.abc import Callable
 
 import numpy as np
 
 from capszoo.config import ConfigError
 from capszoo.data import Affnist, AffnistSynth, RotatedMnist
-from capszoo.data.dataset import DataSet
 from capszoo.data.split import Split
 from capszoo.extras import extra
-from capszoo.models.architecture import Architecture
 from capszoo.progress import QUIET
-from capszoo.protocols.capsule_outputs import capsule_outputs, once
-from capszoo.protocols.classification import ShareOfWrong
-from capszoo.protocols.protocol import variant
-from capszoo.protocols.support_vectors import Rows
-
-LOGGER = logging.getLogger(__name__)
+from capszoo.protocols.capsule_outputs import capsule_outputs
+from capszoo.protocols.fitted_classifier import FittedClassifierError, FittedData, Rows, variants
 
 
 def turned_digits(recipe, max_angle):
@@ -47,39 +39,26 @@ def turned_digits(recipe, max_angle):
     canvas = recipe.data.image_shape
     if canvas not in ((28, 28, 1), (40, 40, 1)):
         raise ConfigError(f"turned digits are 28x28, or on 40x40. Received a model for images of {canvas}.")
-    return ProbeData(RotatedMnist(max_angle=max_angle), recipe.data, pad=(canvas[0] - 28) // 2)
+    return PaddedData(RotatedMnist(max_angle=max_angle), recipe.data, pad=(canvas[0] - 28) // 2)
 
 
 @dataclasses.dataclass(frozen=True)
-class ProbeData:
-    """The images that a classifier is tested on, and those that it is fitted to, as a data set of one split, "test".
+class PaddedData(FittedData):
+    """`FittedData` whose tested images get `pad` pixels of black on each side."""
 
-    where:
-      tested: the data set whose test split it is tested on.
-      fitted: the data set whose training split it is fitted to, unaugmented.
-      pad: pixels of black that tested images get on each side.
-    """
-
-    tested: DataSet
-    fitted: DataSet
     pad: int = 0
 
     @property
-    def section_name(self) -> str:
-        return self.tested.section_name
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self):
         height, width, channels = self.tested.image_shape
         return height + 2 * self.pad, width + 2 * self.pad, channels
 
     def open(self, split):
-        """The images for testing; their `fitting` is a split too. Errors: those of the data sets."""
-        images = self.tested.open(split)
-        return Rows(_Framed(images, self.pad), np.arange(len(images)), self.fitted.open("train"))
+        rows = super().open(split)
+        return Rows(_Padded(rows.split, self.pad), rows.rows, rows.fitting)
 
 
-class _Framed(Split):
+class _Padded(Split):
     """The images of a split with `pad` pixels of black around them."""
 
     def __init__(self, split, pad):
@@ -97,83 +76,42 @@ class _Framed(Split):
         return self.split.fingerprint() if not self.pad else f"{self.split.fingerprint()}+{self.pad}"
 
 
-def probe_features(model, split, presence_only=False, progress=QUIET):
-    """What a classifier sees of every image of `split`, in order and without augmentation: `[N, D]`, and labels `[N]`.
-
-    where:
-      presence_only: the output `logits` alone; otherwise poses `[N, O, ...]` too, which is all that a model without
-        logits has; of a model without capsules its `code`.
-      progress: as in `capsule_outputs`.
-
-    Errors: `ConfigError` for `presence_only` with a model that has no logits, and for several labels per image.
-    """
-    needed = ("logits",) if presence_only else ("logits", "poses", "code")
-    outputs, labels = capsule_outputs(model, split, needed, progress=progress)
-    names = [name for name in needed if name in outputs]
-    return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
-
-
-def predict_probe(model, split, progress=QUIET, presence_only=False):
-    """Scores `[N, classes]`, probabilities, and labels `[N]`, as `predict_split`.
-
-    The classifier is fitted to `split.fitting` first. Errors: see `fitted_probe`.
-    """
-    classifier = fitted_probe(model, split.fitting, presence_only)
-    features, truth = probe_features(model, split.tested, presence_only, progress)
-    # A class of which nothing was fitted is never named.
-    scores = np.zeros((len(truth), 1 + max(classifier.classes_.max(), truth.max())))
-    scores[:, classifier.classes_] = classifier.predict_proba(features)
-    return scores, truth
-
-
-def fitted_probe(model, split, presence_only=False):
-    """Multinomial logistic regression on the features of `split`, each brought to mean 0 and deviation 1.
-
-    A scikit-learn pipeline, fitted once, see `once`.
-
-    Errors: see `probe_features`.
-    Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
-    """
-    with extra("train"):
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-    def fit():
-        LOGGER.info("features of %d images, to which a linear classifier is fitted ...", len(split))
-        features, labels = probe_features(model, split, presence_only)
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        return classifier.fit(features, labels)
-
-    return once(model, split, f"probe {presence_only}", fit)
-
-
 @dataclasses.dataclass(frozen=True)
-class LinearProbeError(ShareOfWrong):
-    """The test error of a linear classifier on poses and logits of presences; see `predict_probe`.
+class LinearProbeError(FittedClassifierError):
+    """The test error of a linear classifier: multinomial logistic regression.
 
-    where:
-      choose: the `ProbeData` of a recipe.
-      presence_only: on the logits alone.
+    Its features are the outputs `logits` and `poses`, as far as a model has them, or its `code`, side by side, each
+    number brought to mean 0 and deviation 1. Scores are probabilities.
+
+    Errors: `ConfigError` for a model without any of `outputs`, and for several labels per image.
+    Source: Smith et al. 2020, section 5.1 ("linear classification"); no more is said of the classifier.
     """
 
     source: typing.ClassVar[str] = "Smith et al. 2020, section 5, Table 1 and figure 4"
     metric: typing.ClassVar[str] = "linear probe test error"
-    role: typing.ClassVar[type] = Architecture
-    choose: typing.ClassVar[Callable]
-    presence_only: typing.ClassVar[bool] = False
+    outputs: typing.ClassVar[tuple[str, ...]] = ("logits", "poses", "code")
 
-    def data(self, recipe):
-        return self.choose(recipe)
+    def features(self, model, split, progress=QUIET):
+        outputs, labels = capsule_outputs(model, split, self.outputs, progress=progress)
+        names = [name for name in self.outputs if name in outputs]
+        return np.concatenate([outputs[name].reshape(len(labels), -1) for name in names], axis=-1), labels
 
-    def predict(self, model, split, progress):
-        return predict_probe(model, split, progress, self.presence_only)
+    def unfitted(self):
+        with extra("train"):
+            from sklearn.linear_model import LogisticRegression
+            from sklearn.pipeline import make_pipeline
+            from sklearn.preprocessing import StandardScaler
+
+        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+
+    def scores(self, classifier, features):
+        return classifier.predict_proba(features)
 
 
 _DATA = {
     "probe": (
         "The preset's own data set: fitted to its training images, unaugmented, and tested on its test images.",
-        lambda recipe: ProbeData(recipe.data, recipe.data),
+        lambda recipe: FittedData(recipe.data, recipe.data),
     ),
     **{
         f"probe_rotated_{angle}": (
@@ -184,19 +122,11 @@ _DATA = {
     },
     "probe_affnist": (
         "Fitted to the preset's own training images, tested on affNIST's test set (Table 1).",
-        lambda recipe: ProbeData(Affnist(), recipe.data),
+        lambda recipe: FittedData(Affnist(), recipe.data),
     ),
     "probe_affnist_synth": (
         "As `probe_affnist`, on 10,000 affine digits of our own made from MNIST's test set; not affNIST itself.",
-        lambda recipe: ProbeData(AffnistSynth(transforms=1), recipe.data),
+        lambda recipe: FittedData(AffnistSynth(transforms=1), recipe.data),
     ),
 }
-for _name, (_promise, _choose) in _DATA.items():
-    variant(LinearProbeError, _name, _promise, choose=staticmethod(_choose))
-    variant(
-        LinearProbeError,
-        f"presence_{_name}",
-        f"As `{_name}`, on the logits of presences alone.",
-        choose=staticmethod(_choose),
-        presence_only=True,
-    )
+variants(LinearProbeError, _DATA, "presence", "on the logits of presences alone", ("logits",))

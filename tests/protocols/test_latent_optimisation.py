@@ -1,4 +1,4 @@
-"""Optimised latent variables are judged as those that the network infers."""
+"""Optimised latent variables are measured as those that the network infers."""
 
 import keras
 import numpy as np
@@ -8,8 +8,7 @@ from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
 from capszoo.data import RotatedMnist
-from capszoo.protocols import LatentOptimisationProtocol, Subject, evaluate
-from capszoo.protocols.linear_probe import fitted_probe
+from capszoo.protocols import LatentOptimisationProtocol, Subject, evaluate, get_protocol
 from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -29,17 +28,17 @@ def subject(data):
 
 @pytest.fixture(scope="module")
 def measured(subject):
-    """The report on all test images, the answers, and the progress."""
+    """The report on all test images, the outputs, and the progress."""
     progress = Recorded()
     protocol = LatentOptimisationProtocol(images=100, max_angle=90.0, steps=40, learning_rate=0.05)
     report = protocol.measure([subject], progress=progress)
-    return report, report.answers, progress
+    return report, report.outputs, progress
 
 
-def test_the_network_is_judged_by_its_own_answer(subject, measured):
-    report, answers, _ = measured
+def test_the_network_is_measured_by_its_own_outputs(subject, measured):
+    report, outputs, _ = measured
     for condition in ("upright", "turned"):
-        images, network, _ = answers[condition]
+        images, network, _ = outputs[condition]
         for name, array in subject.model.predict_on_batch(images).items():
             np.testing.assert_allclose(network[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
         error = ((network["reconstruction"] - images) ** 2).sum() / (images**2).sum()
@@ -51,14 +50,14 @@ def test_the_network_is_judged_by_its_own_answer(subject, measured):
         assert 1 - presences.value == pytest.approx(network.presences)
 
 
-def test_latent_optimisation_has_the_better_bound_and_is_judged_by_the_same_classifiers(subject, measured):
-    report, answers, _ = measured
+def test_latent_optimisation_has_the_better_bound_and_is_measured_by_the_same_classifiers(subject, measured):
+    report, outputs, _ = measured
     fitting = subject.recipe.data.open("train")
     labels = subject.recipe.data.open("test").labels
     for condition, found in report.optimised.items():
         assert found.loss < report.network[condition].loss - 1
-        logits = answers[condition][2]["logits"]
-        right = fitted_probe(subject.model, fitting, presence_only=True).predict(logits) == labels
+        logits = outputs[condition][2]["logits"]
+        right = get_protocol("presence_probe").fitted(subject.model, fitting).predict(logits) == labels
         assert found.presences == pytest.approx(right.mean())
 
 

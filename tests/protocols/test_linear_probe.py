@@ -6,11 +6,6 @@ import pytest
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
 from capszoo.protocols import evaluate, get_protocol, protocols
-from capszoo.protocols.linear_probe import (
-    fitted_probe,
-    predict_probe,
-    probe_features,
-)
 from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -42,18 +37,18 @@ def test_every_probe_is_a_protocol_with_poses_and_without():
     probes = [name for name in protocols() if name.startswith("probe")]
     assert len(probes) == 7
     for name in probes:
-        assert not get_protocol(name).presence_only
-        assert get_protocol(f"presence_{name}").presence_only
+        assert "poses" in get_protocol(name).outputs
+        assert get_protocol(f"presence_{name}").outputs == ("logits",)
 
 
 def test_features_are_logits_and_poses_side_by_side():
     split = Mnist(validation=50).open("test")
-    features, labels = probe_features(Coarse(), split)
+    features, labels = get_protocol("probe").features(Coarse(), split)
     outputs = Coarse().predict_on_batch(split.batch(np.arange(100), None)["images"])
     np.testing.assert_allclose(features[:, :4], outputs["logits"])
     np.testing.assert_allclose(features[:, 4:], outputs["poses"].reshape(100, 16))
     np.testing.assert_array_equal(labels, split.labels)
-    np.testing.assert_allclose(probe_features(Coarse(), split, presence_only=True)[0], outputs["logits"])
+    np.testing.assert_allclose(get_protocol("presence_probe").features(Coarse(), split)[0], outputs["logits"])
 
 
 def test_it_is_fitted_to_the_training_images_as_they_are_and_tested_on_turned_ones():
@@ -87,8 +82,8 @@ def test_the_error_is_measured_and_named_beside_the_papers():
 
 def test_scores_are_probabilities_of_all_classes():
     split = get_protocol("probe").data(recipe_of()).open("test")
-    for presence_only in (False, True):
-        scores, labels = predict_probe(Coarse(), split, presence_only=presence_only)
+    for name in ("probe", "presence_probe"):
+        scores, labels = get_protocol(name).predict(Coarse(), split)
         assert scores.shape == (100, 10)
         np.testing.assert_allclose(scores.sum(axis=-1), 1, rtol=1e-5)
         np.testing.assert_array_equal(labels, Mnist(validation=50).open("test").labels)
@@ -126,5 +121,6 @@ def test_probes_of_one_network_share_their_classifiers():
     # Nothing was mixed up: alone, each says the same.
     assert together == [evaluate(Coarse(), recipe_of(), name).value for name in names]
     fitting = Mnist(validation=50).open("train")
-    assert fitted_probe(model, fitting) is fitted_probe(model, fitting)
-    assert fitted_probe(model, fitting) is not fitted_probe(model, fitting, presence_only=True)
+    first, second, third, _ = (get_protocol(name).fitted(model, fitting) for name in names)
+    assert first is second
+    assert first is not third

@@ -9,13 +9,8 @@ from capszoo.data import Affnist, AffnistSynth, affnist
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import ArraySplit
 from capszoo.protocols import evaluate, get_protocol
-from capszoo.protocols.support_vectors import (
-    HeadData,
-    Rows,
-    divide,
-    pose_features,
-    predict_svm,
-)
+from capszoo.protocols.fitted_classifier import FittedData, Rows
+from capszoo.protocols.support_vectors import DividedDigits, divide
 from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -76,7 +71,7 @@ def test_every_seventh_digit_is_tested_with_seven_images_and_the_others_are_for_
 
 
 def test_affine_digits_are_tested_on_other_base_digits_than_those_fitted():
-    split = HeadData(AffnistSynth(transforms=7)).open("test")
+    split = DividedDigits(AffnistSynth(transforms=7)).open("test")
     whole = AffnistSynth(transforms=7).open("test")
     assert (len(split), len(split.fitting)) == (14 * 7, 86 * 7)
     digits = np.arange(700) % 100
@@ -94,9 +89,9 @@ def affnist_of(monkeypatch, labels):
     monkeypatch.setattr(affnist, "_read_mat", lambda path: (images, np.asarray(labels)))
 
 
-def test_digits_of_affnist_are_told_by_its_own_order(monkeypatch):
+def test_digits_of_affnist_are_known_from_its_order(monkeypatch):
     affnist_of(monkeypatch, np.repeat(np.arange(14) % 10, 32))
-    split = HeadData(Affnist()).open("test")
+    split = DividedDigits(Affnist()).open("test")
     assert set(split.rows // 32) == {6, 13}
     assert len(split.fitting) == 12 * 7
 
@@ -104,7 +99,7 @@ def test_digits_of_affnist_are_told_by_its_own_order(monkeypatch):
 def test_an_affnist_whose_order_is_unknown_cannot_be_divided(monkeypatch):
     affnist_of(monkeypatch, np.random.default_rng(0).permutation(np.repeat(np.arange(14) % 10, 32)))
     with pytest.raises(ConfigError, match="which rows are of the same digit"):
-        HeadData(Affnist()).open("test")
+        DividedDigits(Affnist()).open("test")
 
 
 def test_a_transferred_machine_is_fitted_to_unaugmented_training_images_and_tested_on_the_same_rows():
@@ -132,17 +127,17 @@ def test_what_is_fitted_and_what_is_tested_are_in_the_fingerprint():
 
 def test_features_are_all_numbers_of_all_poses_in_order():
     split = recipe_of().data.open("test")
-    features, labels = pose_features(Pixels(), split)
+    features, labels = get_protocol("svm").features(Pixels(), split)
     outputs = Pixels().predict_on_batch(all_of(split))
     np.testing.assert_allclose(features, outputs["poses"].reshape(100, 8))
     np.testing.assert_array_equal(labels, all_of(split, "labels"))
-    masked, _ = pose_features(Pixels(), split, masked=True)
+    masked, _ = get_protocol("masked_svm").features(Pixels(), split)
     np.testing.assert_allclose(masked, features * [1, 1, 0.5, 0.5, 0, 0, 0, 0])
 
 
 def test_the_machine_learns_classes_from_poses():
-    split = HeadData(*[recipe_of().data] * 2).open("test")
-    scores, labels = predict_svm(Bars(), split)
+    split = FittedData(*[recipe_of().data] * 2).open("test")
+    scores, labels = get_protocol("svm").predict(Bars(), split)
     assert (scores.argmax(-1) == labels).mean() > 0.9
     np.testing.assert_array_equal(scores.sum(-1), np.ones(100))
 
@@ -158,17 +153,17 @@ def test_its_constants_are_those_of_the_authors():
         def predict_on_batch(self, images):
             return {"poses": points[: len(images), None]}
 
-    scores, _ = predict_svm(Points(), Rows(split, np.arange(80), split))
+    scores, _ = get_protocol("svm").predict(Points(), Rows(split, np.arange(80), split))
     expected = SVC(C=100, gamma=0.1, kernel="rbf").fit(points, labels).predict(points)
     np.testing.assert_array_equal(scores.argmax(-1), expected)
-    # Other constants would have told these points apart otherwise.
+    # Other constants would have separated these points otherwise.
     assert not np.array_equal(expected, SVC(C=1, gamma=0.1).fit(points, labels).predict(points))
     assert not np.array_equal(expected, SVC(C=100, gamma=0.3).fit(points, labels).predict(points))
 
 
 def test_a_masked_machine_sees_less():
-    split = HeadData(*[recipe_of().data] * 2).open("test")
-    plain, masked = (predict_svm(Pixels(), split, masked=masked)[0] for masked in (False, True))
+    split = FittedData(*[recipe_of().data] * 2).open("test")
+    plain, masked = (get_protocol(name).predict(Pixels(), split)[0] for name in ("svm", "masked_svm"))
     assert not np.array_equal(plain, masked)
 
 
@@ -178,7 +173,7 @@ def test_a_masked_machine_sees_less():
 @pytest.mark.parametrize("name", [*NAMES, *(f"masked_{name}" for name in NAMES)])
 def test_it_is_a_protocol_of_this_name(name):
     recipe = recipe_of(pad=6)
-    assert isinstance(get_protocol(name).data(recipe), HeadData)
+    assert isinstance(get_protocol(name).data(recipe), FittedData)
 
 
 def test_a_measurement_names_data_and_machine_and_the_papers_number():
