@@ -81,7 +81,7 @@ class Killed(BaseException):
 
 
 class Recorded(Progress):
-    """Progress that remembers what it was told.
+    """Progress that remembers all that was reported.
 
     where:
       begun: `(title, total, done)` of each task.

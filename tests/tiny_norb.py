@@ -36,8 +36,8 @@ def read_pairs(name, split, size, folders):
     return images.astype(np.uint8), factors
 
 
-class Clairvoyant:
-    """A stand-in for a model: reads category and view from pictures that are not standardised, and errs as it is told.
+class ReadsPixels:
+    """A stand-in for a model: reads category and view from pictures that are not standardised, and errs where it shall.
 
     `errs(category, view)` gives for arrays where it is wrong.
     """

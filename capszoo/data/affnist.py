@@ -85,7 +85,7 @@ class Affnist(DataSet):
 
 
 def row_order(labels: np.ndarray, digits: int) -> str:
-    """How the rows of an affNIST file of `digits` digits are arranged, told by their labels.
+    """How the rows of an affNIST file of `digits` digits are arranged, known from their labels.
 
     Returns "transform-major" if all digits follow each other once and then again, "digit-major" if all images
     of one digit follow each other, "unknown" if neither fits. The rule needs no MNIST: a block of rows

@@ -47,7 +47,7 @@ def export(
         serves instead, see `capszoo.models.architecture`. Its `preset` and
         `preprocess`, which `capszoo.load` sets, give the defaults below.
       version: an integer of at least 1; a server takes the highest.
-      stages: names of the layers that `features` answers with; by default the architecture's.
+      stages: names of the layers whose outputs `features` returns; by default the architecture's.
       class_names: a name per class; by default the data set's, if there are as many.
       image_shape: `(H, W, C)` of raw images; by default the model's input. Needed where `model.preprocess`
         changes it.

@@ -1,4 +1,4 @@
-"""What a published bundle is worth, measured on the test set and written into its preset's card."""
+"""The test error of a published bundle, measured and written into its preset's card."""
 
 import dataclasses
 from pathlib import Path
@@ -62,7 +62,7 @@ class _Artefact:
 
 
 def _artefacts(bundle):
-    """Name -> (artefact, bytes) of everything in a bundle that answers."""
+    """Name -> (artefact, bytes) of everything in a bundle that can be run."""
     signature = tf.saved_model.load(str(bundle)).signatures["serving_default"]
     files = [bundle / "saved_model.pb", *(bundle / "variables").iterdir()]
     saved_model = _Artefact(lambda images: signature(images=tf.constant(images)), 250)

@@ -19,7 +19,7 @@ max_enqueued_batches { value: 16 }
 """ + "".join(f"allowed_batch_sizes: {size}\n" for size in BATCH_SIZES)
 
 # A client's own resizing may round a little beyond white.
-_SLACK = 1e-3
+_TOLERANCE = 1e-3
 
 
 class Signatures:
@@ -81,7 +81,7 @@ class Signatures:
 
 
 def served(model):
-    """Names of the outputs that a bundle of `model` answers with: its architecture's, by default scores and poses."""
+    """Names of the outputs that a bundle of `model` returns: its architecture's, by default scores and poses."""
     known = isinstance(model, ImageModel) and model.architecture is not None
     return model.architecture.served if known else Architecture.served
 
@@ -95,7 +95,7 @@ def checked(images, image_shape):
     images = _not_empty(tf.ensure_shape(images, (None, *image_shape)))
     received = [tf.reduce_min(images), "to", tf.reduce_max(images)]
     # NaN is neither above nor below.
-    valid = tf.reduce_all((images >= -_SLACK) & (images <= 1.0 + _SLACK))
+    valid = tf.reduce_all((images >= -_TOLERANCE) & (images <= 1.0 + _TOLERANCE))
     tf.debugging.Assert(valid, ["images must be numbers in [0, 1], none of them NaN. Received:", *received])
     return images
 
@@ -141,7 +141,7 @@ def decoded(image_bytes, image_shape):
 
 def _not_empty(batch):
     some = tf.debugging.assert_positive(tf.shape(batch)[0], "a batch of at least one image is needed")
-    # Else an operation that an empty batch breaks could be the first to speak.
+    # Else an operation that an empty batch breaks could be the first to raise its error.
     with tf.control_dependencies([some]):
         return tf.identity(batch)
 

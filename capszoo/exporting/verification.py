@@ -20,7 +20,7 @@ TOLERANCE = 1e-5
 ROUNDINGS = 10
 # Rounding a weight to float16 changes it by up to 2^-11. If all roundings of a layer agreed, two convolutions
 # would be off by 2 such steps, the primary squash could double that, votes add 1, and the second squash
-# doubles again: 10. That routing answers to what it sees is not counted; in practice most roundings cancel.
+# doubles again: 10. That coefficients depend on votes is not counted; in practice most roundings cancel.
 FLOAT16_TOLERANCE = 10 * 2.0**-11
 
 

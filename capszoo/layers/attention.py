@@ -55,7 +55,7 @@ class Patches(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class GaussianCapsules(keras.layers.Layer):
-    """Capsules whose poses are only known up to a spread: means and log-deviations of Gaussians.
+    """Capsules whose poses are Gaussians: means and log-deviations.
 
         m, log s = x W + b
 

@@ -25,7 +25,7 @@ class Architecture(abc.ABC):
       stages: names of the layers that say most, in the order of the data; what `features` of a bundle returns.
       head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
         many classes there are.
-      served: names of the outputs that a bundle answers with, and by which published weights are checked.
+      served: names of the outputs that a bundle returns, and by which published weights are checked.
       repeated: hyperparameters that say how often something is repeated, each time at the cost of another piece of the
         graph; see `capszoo.models.size`.
     """
@@ -63,7 +63,7 @@ class Architecture(abc.ABC):
 
 
 class Classifies(Architecture):
-    """Its output `scores [B, classes]` is of classes, in [0, 1]; the highest is the network's answer."""
+    """Its output `scores [B, classes]` is of classes, in [0, 1]; the highest is that of the class it predicts."""
 
     promise = "classifies"
 

@@ -30,7 +30,7 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
         targets = np.eye(num_classes, dtype="float32")[labels].sum(axis=1)
         if loss == "spread":
-            # A batch that is no part of a training is judged by the margin that training ends with.
+            # A batch that is no part of a training is measured with the margin that training ends with.
             targets *= np.float32(spread_margin(batch.get("progress", 1.0), margin))
         return {"images": batch["images"]}, {"scores": targets}
 

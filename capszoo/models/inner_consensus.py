@@ -140,7 +140,7 @@ class KernelCapsNet(_ConsensusNet):
 @section("model", "lstm")
 @dataclasses.dataclass(frozen=True)
 class LSTMCapsNet(_ConsensusNet):
-    """The network of Table 1 with connectionist routing: an LSTM cell listens to each pair of child and parent.
+    """The network of Table 1 with connectionist routing: an LSTM cell for each pair of child and parent.
 
     Layers and outputs: conv1, norm1, primary_capsules, conv_capsules1, conv_capsules2, class_capsules; `scores
     [B, classes]`, in [0, 1], and `poses [B, classes, 4, 4]`.

@@ -4,12 +4,12 @@ Whatever takes long has an argument `progress`, a `Progress`, and tells it three
 
     progress.begin("test_error", total=10_000)     # a task, in the place of the one before
     progress.advance(250)                          # so many more of its parts are done
-    progress.say("test error 0.25 %")              # something that is worth a line that stays
+    progress.say("test error 0.25 %")              # a line that stays
 """
 
 
 class Progress:
-    """Takes what it is told and shows nothing; what shows it (`capszoo.progress.terminal`) is a subclass."""
+    """Shows nothing of what is reported to it; what shows it (`capszoo.progress.terminal`) is a subclass."""
 
     def begin(self, title: str, total: int, done: int = 0):
         """A task of `total` parts begins, of which `done` were done before; it takes the place of the last one."""

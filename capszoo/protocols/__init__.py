@@ -22,7 +22,7 @@ and these a report, with drawings:
 
   sparsity              how sparse activities are after iterative inference
   likelihood_comparison how likely test images are to generative models, beside Gaussians
-  latent_optimisation   an image's variables optimised by themselves, beside the network's answer
+  latent_optimisation   an image's variables optimised by themselves, beside what the network infers
   routing_comparison    test errors with and without routing and decoder
   viewpoints            a CNN and capsules on familiar and novel viewpoints
   attack                adversarial images

@@ -26,7 +26,7 @@ def once(model, split, what, compute):
 
     where:
       model: another value of one weight makes it another; one without `weights` is taken never to change.
-      split: told by its fingerprint.
+      split: known by its fingerprint.
       what: a name for what is computed.
     """
     results = _kept.setdefault(model, OrderedDict())

@@ -22,7 +22,7 @@ PENALTY = {"class_capsules": 1.0}
 
 @dataclasses.dataclass(frozen=True)
 class Sparsity:
-    """How the lengths |v_j| of O capsules are spread, as means over images.
+    """How the lengths |v_j| of O capsules are distributed, as means over images.
 
         hoyer = (sqrt(O) - sum_j |v_j| / sqrt(sum_j |v_j|^2)) / (sqrt(O) - 1)
 
@@ -44,7 +44,7 @@ class Sparsity:
 
 @dataclasses.dataclass(frozen=True)
 class SparsityReport(MeasuredReport):
-    """The sparsity of every layer of capsules that hears all of the one below, by condition.
+    """The sparsity of every layer of capsules with votes from all of the one below, by condition.
 
     where:
       layers: by layer, then by condition: "feed-forward", "inference", "inference with L1".
@@ -66,19 +66,19 @@ def sparsity_of(poses, labels=None) -> Sparsity:
     """`Sparsity` of poses `[N, O, D]`; labels `[N]` where capsules are classes."""
     lengths = np.linalg.norm(poses, axis=-1)
     root = np.sqrt(lengths.shape[1])
-    # A row of zeros has no spread; it counts as even.
+    # A row of zeros counts as even.
     ratio = lengths.sum(axis=1) / np.maximum(np.linalg.norm(lengths, axis=1), 1e-12)
     hoyer = np.where(lengths.any(axis=1), (root - ratio) / (root - 1), 0.0)
-    spread = Sparsity(
+    sparsity = Sparsity(
         active=float((lengths > THRESHOLD).sum(axis=1).mean()),
         hoyer=float(hoyer.mean()),
         largest=float(lengths.max(axis=1).mean()),
     )
     if labels is None:
-        return spread
+        return sparsity
     right = np.eye(lengths.shape[1], dtype=bool)[labels]
     return dataclasses.replace(
-        spread,
+        sparsity,
         labelled_longest=float((lengths.argmax(axis=1) == labels).mean()),
         labelled=float(lengths[right].mean()),
         others=float(lengths[~right].mean()),

@@ -31,7 +31,7 @@ def mean_interval(values, z: float = 1.96) -> tuple[float, float]:
     where:
       values: x `[N]`.
 
-    Errors: `ValueError` for fewer than two values, which do not tell how they are spread.
+    Errors: `ValueError` for fewer than two values, which have no deviation.
     """
     values = np.asarray(values, "float64")
     if values.ndim != 1 or len(values) < 2:

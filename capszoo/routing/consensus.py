@@ -1,4 +1,4 @@
-"""The loop of Faria 2019: each parent gathers a consensus among the children it hears."""
+"""The loop of Faria 2019: each parent gathers a consensus among the children that vote for it."""
 
 from keras import ops
 

@@ -40,7 +40,7 @@ with extra("tune"):
     import keras_tuner
 
 OBJECTIVE = "validation_error"
-# What the oracle is told of a trial that failed: all images are wrong.
+# The error that a trial counts with when it failed: all images are wrong.
 WORST = 1.0
 FAILURE = "failure.txt"
 # More than any search has: Keras Tuner has no other way to ask a chief for all trials.
@@ -56,7 +56,7 @@ def tune(recipe, directory, progress=QUIET) -> list[dict]:
 
     where:
       directory: of the search.
-      progress: is told of the trial under way, and says the leaderboard after every trial.
+      progress: counts the steps of the trial under way, and says the leaderboard after every trial.
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
     Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one;

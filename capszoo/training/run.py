@@ -57,7 +57,7 @@ def dtype_policy(name):
 def train(recipe, directory, progress=QUIET, pause_after=None):
     """Trains `recipe`, all its stages, in `directory`, or goes on where a run of the same recipe stopped there.
 
-    `progress` is told of every step, a task for each stage, and says a line for each epoch; see `capszoo.progress`.
+    `progress` counts steps, in a task for each stage, and says a line for each epoch; see `capszoo.progress`.
     `pause_after` ends the call after so many epochs of the last stage; a later call goes on from there.
     Returns the record of the last epoch, a dict.
     Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, or another process

@@ -69,7 +69,7 @@ def capsule_reconstructions(model, images):
     where:
       images: `[B, H, W, C]`.
 
-    Capsules speak as loudly as the mask lets them.
+    Poses are multiplied by the mask.
     Errors: `ValueError` for a model that masks no capsules and for images of another shape than the model's.
     Source: Rawlinson et al. 2018, figure 2.
     """
@@ -81,7 +81,7 @@ def capsule_reconstructions(model, images):
     alone = np.eye(capsules, dtype="float32")
     decoded = []
     for poses, presence in zip(outputs["poses"], outputs["presence"], strict=True):
-        # [2 L, L]: who speaks in each reconstruction
+        # [2 L, L]: which capsules are decoded in each reconstruction
         selection = np.concatenate([alone, 1 - alone]) * presence
         images_of = architecture.decode(model, poses[None], selection[None])
         decoded.append(np.split(ops.convert_to_numpy(images_of)[0], 2))

@@ -1,4 +1,4 @@
-"""What a probabilistic capsule network believes: its templates, how objects arrange them, and what it samples.
+"""What a probabilistic capsule network has learnt: its templates, how objects arrange them, and what it samples.
 
 Source: Smith et al. 2020, figures 3, 5, 6 and 7.
 """
@@ -50,11 +50,11 @@ def objects(model):
     return _coloured(model, poses, (gamma * share).T)
 
 
-def samples(model, count, seed=0, spread=0.3):
+def samples(model, count, seed=0, deviation=0.3):
     """Pictures drawn from the generative model: `[count, H, W, C]` in [0, 1].
 
     where:
-      spread: the deviation of objects' poses; the prior's is 1, far beyond what any data set shows.
+      deviation: of objects' poses; the prior's is 1, far beyond what any data set shows.
 
     One object is present in each, and parts are where it expects them, with the deviations it allows.
     Errors: `ValueError` for other models.
@@ -62,7 +62,7 @@ def samples(model, count, seed=0, spread=0.3):
     selection = _composing(model).selection(model)
     rng = np.random.default_rng(seed)
     chosen = rng.integers(selection.num_objects, size=count)
-    moves = spread * rng.normal(size=(count, 1, 2, 3)).astype("float32") + ops.convert_to_numpy(identity())
+    moves = deviation * rng.normal(size=(count, 1, 2, 3)).astype("float32") + ops.convert_to_numpy(identity())
     widths = np.swapaxes(ops.convert_to_numpy(selection.deviations()), 0, 1)
     means = ops.convert_to_numpy(compose(moves, np.swapaxes(_offsets(selection), 0, 1)[chosen]))
     poses = means + widths[chosen] * rng.normal(size=means.shape)

@@ -33,7 +33,7 @@ def create(name: str, *, num_classes: int | None = None, overrides: Iterable[str
     (None, 7)
     """
     recipe = recipes.read_recipe(name, overrides)
-    # Without the card: it speaks of the published weights, which this model does not have.
+    # Without the card: it is about the published weights, which this model does not have.
     return _equip(recipe.build(num_classes), dataclasses.replace(get_preset(name), card=None), recipe)
 
 

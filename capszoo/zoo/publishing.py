@@ -44,7 +44,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
       recipe: the recipe of the run; its card section says what cannot be measured.
       target: the folder that gets one folder per preset; None is the package's own `weights/`.
       dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
-      progress: is told of every measurement, and says it.
+      progress: counts the images of every measurement, and says its result.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
     An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole.
@@ -77,7 +77,7 @@ def measure_again(preset, progress=QUIET) -> Card:
 
     where:
       preset: a `capszoo.zoo.presets.Preset` with weights in the package. They stay as they are.
-      progress: is told of every measurement, and says it.
+      progress: counts the images of every measurement, and says its result.
 
     Errors: `ConfigError` for a preset without weights and for code that is not committed; `DataNotFound` where data are
     missing of a protocol that was measured before; `IntegrityError` and `WeightsError` as `capszoo.load`.

@@ -43,7 +43,7 @@ def test_warnings_and_what_comes_after_the_import_are_not(start):
     assert start(body, f"import tensorflow, os; os.write(2, {later.encode()!r})") == (warning + later, 0)
 
 
-def test_the_last_words_of_an_import_that_kills_the_process_are_heard(start):
+def test_the_last_words_of_an_import_that_kills_the_process_are_shown(start):
     stderr, status = start(f"os.write(2, {FATAL.encode()!r}); os.abort()")
     assert FATAL in stderr
     assert status != 0

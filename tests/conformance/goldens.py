@@ -595,7 +595,7 @@ class ModelGolden:
         return self.architecture.objective(model, self.labels_per_image)
 
     def batch(self, size=8):
-        """A batch as a data set gives it: a bright box per label, its place told by the class."""
+        """A batch as a data set gives it: a bright box per label, its place given by the class."""
         height, width, channels = self.image_shape
         labels = (np.arange(size)[:, None] + np.arange(self.labels_per_image)) % self.num_classes
         sources = np.zeros((size, self.labels_per_image, height, width, channels), "float32")

@@ -1,4 +1,4 @@
-"""Bundles: what is exported says what the model says, to programs that have never heard of capszoo."""
+"""Bundles: what is exported says what the model says, to programs without capszoo."""
 
 import dataclasses
 import io
@@ -252,8 +252,8 @@ def test_every_warm_up_request_can_be_answered(bundle, signatures):
         request = log.predict_log.request
         assert request.model_spec.name == "tiny"
         inputs = {key: tf.constant(tf.make_ndarray(tensor)) for key, tensor in request.inputs.items()}
-        answer = signatures[request.model_spec.signature_name](**inputs)
-        met.add((request.model_spec.signature_name, len(next(iter(answer.values())))))
+        outputs = signatures[request.model_spec.signature_name](**inputs)
+        met.add((request.model_spec.signature_name, len(next(iter(outputs.values())))))
     assert met == {(signature, size) for signature in signatures for size in BATCH_SIZES}
 
 
@@ -564,5 +564,5 @@ def test_a_script_that_fails_is_an_error_with_its_last_words():
 def test_a_network_without_capsules_serves_what_its_architecture_names():
     model = VariationalAutoencoder(latents=2, hidden=3).build((8, 8, 1))
     signatures = Signatures(model, Preprocessing(), (8, 8, 1), ("hidden",))
-    answer = signatures.serving_default(tf.zeros((1, 8, 8, 1)))
-    assert {name: tuple(array.shape) for name, array in answer.items()} == {"code": (1, 2, 2)}
+    outputs = signatures.serving_default(tf.zeros((1, 8, 8, 1)))
+    assert {name: tuple(array.shape) for name, array in outputs.items()} == {"code": (1, 2, 2)}

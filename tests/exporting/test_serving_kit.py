@@ -1,4 +1,4 @@
-"""The deployment kit in export/: manifests that name what exists, and clients that speak to a server."""
+"""The deployment kit in export/: manifests that name what exists, and clients that call a server."""
 
 import base64
 import http.server

@@ -1,4 +1,4 @@
-"""Masks: which capsules the decoder hears."""
+"""Masks: which capsules are decoded."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_of_equal_activations_the_lower_index_comes_first():
 
 
 @pytest.mark.parametrize("policy", ["float32", *POLICIES])
-def test_nearly_equal_activations_are_told_apart_under_every_policy(policy):
+def test_nearly_equal_activations_are_distinguished_under_every_policy(policy):
     with dtype_policy(policy):
         chosen = MostActive()(np.array([[0.95, 0.9501, 0.2]], "float32"))
     np.testing.assert_array_equal(chosen, [[[0, 1, 0]]])

@@ -134,7 +134,7 @@ def test_no_gradient_passes_the_mask(rng):
     assert tape.gradient(mask, support) is None
 
 
-def test_without_sparsity_all_capsules_speak_and_nothing_is_counted(rng):
+def test_without_sparsity_all_capsules_pass_and_nothing_is_counted(rng):
     layer = SparseMask(gamma=0.0)
     support = rng.uniform(size=(3, 6)).astype("float32")
     np.testing.assert_array_equal(layer(support, training=True), np.ones((3, 6)))

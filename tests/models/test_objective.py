@@ -57,7 +57,7 @@ def test_an_image_is_right_when_its_classes_are_exactly_the_highest_scores(targe
     np.testing.assert_array_equal(value, [right])
 
 
-def test_images_are_judged_one_by_one():
+def test_images_are_counted_one_by_one():
     targets = np.eye(3, dtype="float32")
     scores = np.array([[0.9, 0.1, 0.1], [0.9, 0.1, 0.1], [0.1, 0.2, 0.3]], "float32")
     np.testing.assert_array_equal(set_accuracy(targets, scores), [1, 0, 1])

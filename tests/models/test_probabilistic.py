@@ -164,7 +164,7 @@ def test_free_inference_improves_the_bound_and_leaves_the_model_alone(model):
     assert {*expected, "part_logits"} == set(found.outputs)
 
 
-def test_without_steps_it_is_the_networks_answer(model):
+def test_without_steps_it_is_what_the_network_infers(model):
     found = optimise_latents(NET, model, IMAGES, steps=0)
     for name, array in model.predict_on_batch(IMAGES).items():
         np.testing.assert_allclose(found.outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)

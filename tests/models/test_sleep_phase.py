@@ -58,7 +58,7 @@ def test_presences_are_not_changed_by_turning(model):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_what_is_awake_is_the_networks_answer_without_noise(temperature):
+def test_what_is_inferred_awake_is_the_networks_output_without_noise(temperature):
     model = network(ProbabilisticCapsNet(**TINY, temperature=temperature))
     (parts, _, objects, logits), _, _ = SleepSamples(model)(IMAGES, training=True)
     expected = model(IMAGES)

@@ -1,4 +1,4 @@
-"""The unsupervised network: sizes, outputs, what its decoder hears, its state, its exports."""
+"""The unsupervised network: sizes, outputs, what is decoded, its state, its exports."""
 
 import dataclasses
 
@@ -71,7 +71,7 @@ def test_a_mask_adds_boosts_frequencies_and_a_count_that_are_not_trained():
 # Outputs
 
 
-def test_the_decoder_hears_poses_times_presence(model):
+def test_what_is_decoded_is_poses_times_presence(model):
     outputs = model(drawn())
     masked = np.asarray(outputs["poses"]) * np.asarray(outputs["presence"])[..., None]
     decoded = model.get_layer("decoder")(masked.reshape(len(masked), 1, -1))
@@ -86,7 +86,7 @@ def test_presence_is_largest_where_boosted_support_is(model):
     assert (outputs["presence"].max(-1) == 1).all()
 
 
-def test_a_dense_network_lets_all_capsules_speak():
+def test_a_dense_network_lets_all_capsules_pass():
     outputs = built(UnmaskedCapsNet(channels=8, primary_types=3, latent_capsules=6))(drawn())
     np.testing.assert_array_equal(outputs["presence"], np.ones((12, 6)))
 

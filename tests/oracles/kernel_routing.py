@@ -75,15 +75,15 @@ def kernel_routing(votes, activations, kernel, alpha, beta, theta, num_iteration
     history = np.zeros((num_iterations, images, children, parents))
     for b in range(images):
         for j in range(parents):
-            heard = votes[b, :, j]  # [I, D]
+            own = votes[b, :, j]  # [I, D]
             coefficients = np.full(children, 1.0 / children)
-            pose = coefficients @ heard
+            pose = coefficients @ own
             for t in range(num_iterations):
-                similarities = np.array([kernel(pose, vote) for vote in heard])
+                similarities = np.array([kernel(pose, vote) for vote in own])
                 coefficients = best_coefficients(similarities, activations[b], alpha[j], beta[j])
-                pose = coefficients @ heard
+                pose = coefficients @ own
                 history[t, b, :, j] = coefficients
-            similarities = np.array([kernel(pose, vote) for vote in heard])
+            similarities = np.array([kernel(pose, vote) for vote in own])
             logit = theta[0][j] * (coefficients @ similarities) + theta[1][j]
             logit += theta[2][j] * (coefficients @ np.log(activations[b]))
             poses[b, j], outputs[b, j] = pose, 1.0 / (1.0 + np.exp(-logit))

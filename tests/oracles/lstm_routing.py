@@ -63,18 +63,18 @@ def lstm_routing(
     history = np.zeros((num_iterations, images, children, parents))
     for b in range(images):
         for j in range(parents):
-            heard = votes[b, :, j]  # [I, D]
+            own = votes[b, :, j]  # [I, D]
             coefficients = np.full(children, 1.0 / children)
-            pose = coefficients @ heard
+            pose = coefficients @ own
             hidden, cell = np.zeros((children, units)), np.zeros((children, units))
             for t in range(num_iterations):
                 logits = np.zeros(children)
                 for i in range(children):
-                    inputs = np.concatenate([pose, [activations[b, i]], heard[i], [coefficients[i]]])
+                    inputs = np.concatenate([pose, [activations[b, i]], own[i], [coefficients[i]]])
                     hidden[i], cell[i] = lstm_cell(inputs, hidden[i], cell[i], *cell_weights)
                     logits[i] = network(hidden[i] if state_roles == "paper" else cell[i], compatibility)
                 coefficients = softmax(logits)
-                pose = coefficients @ heard
+                pose = coefficients @ own
                 history[t, b, :, j] = coefficients
             combined = coefficients @ (cell if state_roles == "paper" else hidden)
             poses[b, j], outputs[b, j] = pose, logistic(network(combined, activation))

@@ -198,7 +198,7 @@ def test_gradients_are_reported_at_the_unchanged_images(measured):
     assert report.gradients[0].zero_share == pytest.approx((gradients == 0).mean(), abs=1e-3)
 
 
-def test_zero_gradients_are_told_apart_by_pixel_and_by_image():
+def test_zero_gradients_are_distinguished_by_pixel_and_by_image():
     gradients = np.ones((4, 2, 2, 1))
     gradients[:, 0, 0] = 0  # a pixel that is never read
     gradients[3] = 0  # an image without any

@@ -60,7 +60,7 @@ def test_a_changed_weight_and_another_network_look_anew():
     assert (model.seen, other.seen) == (40, 20)
 
 
-def test_what_is_computed_is_told_by_its_name_and_not_kept_for_ever():
+def test_what_is_computed_is_known_by_its_name_and_not_kept_for_ever():
     model, split = Sums(), split_of()
     assert [once(model, split, number, lambda number=number: number) for number in range(KEPT + 1)] == list(
         range(KEPT + 1)

@@ -56,10 +56,10 @@ def test_capsules_longer_than_a_tenth_are_active():
 
 def test_the_labelled_capsule_is_compared_with_the_others():
     poses = np.concatenate([poses_of(0.2, 0.9, 0.4), poses_of(0.2, 0.9, 0.4)])
-    spread = sparsity_of(poses, np.array([1, 2]))
-    assert spread.labelled_longest == 0.5
-    assert spread.labelled == pytest.approx((0.9 + 0.4) / 2)
-    assert spread.others == pytest.approx((0.2 + 0.4 + 0.2 + 0.9) / 4)
+    found = sparsity_of(poses, np.array([1, 2]))
+    assert found.labelled_longest == 0.5
+    assert found.labelled == pytest.approx((0.9 + 0.4) / 2)
+    assert found.others == pytest.approx((0.2 + 0.4 + 0.2 + 0.9) / 4)
     assert sparsity_of(poses).labelled is None
 
 
@@ -102,7 +102,7 @@ def test_the_report_says_what_was_measured(report):
     assert written["command"] == "capszoo evaluate tiny"
 
 
-def test_progress_is_told_until_all_is_done(subject):
+def test_progress_counts_until_all_is_done(subject):
     progress = Recorded()
     SparsityProtocol(images=3, steps=1).measure([subject], progress=progress)
     assert (progress.begun, progress.counts) == ([("inference", 9, 0)], [3, 3, 3])

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_norb import VIEWS, Clairvoyant
+from tiny_norb import VIEWS, ReadsPixels
 
 from capszoo.config import ConfigError
 from capszoo.protocols import Subject, ViewpointProtocol, evaluate
@@ -28,7 +28,7 @@ def views(factor, familiar):
 @pytest.mark.parametrize("kind", ["familiar", "novel"])
 def test_a_viewpoint_protocol_sees_those_viewpoints_and_no_others(recipe, factor, kind):
     seen = set()
-    model = Clairvoyant(lambda category, view: seen.update(view.tolist()) or 0 * view)
+    model = ReadsPixels(lambda category, view: seen.update(view.tolist()) or 0 * view)
     result = evaluate(model, recipe("tiny_cnn", *trained_on(factor)), f"{kind}_{factor}s")
     assert seen == set(views(factor, kind == "familiar"))
     assert (result.value, result.n) == (0, 25 * len(seen))
@@ -53,8 +53,8 @@ def test_digits_have_no_viewpoints():
 def pair_of(recipe, factor, cnn_errs, capsules_errs):
     data = trained_on(factor)
     return (
-        Subject("runs/cnn", recipe("tiny_cnn", *data), Clairvoyant(cnn_errs), 400),
-        Subject("runs/em", recipe("tiny_em", *data), Clairvoyant(capsules_errs), 120),
+        Subject("runs/cnn", recipe("tiny_cnn", *data), ReadsPixels(cnn_errs), 400),
+        Subject("runs/em", recipe("tiny_em", *data), ReadsPixels(capsules_errs), 120),
     )
 
 

@@ -175,7 +175,7 @@ def test_a_finished_run_started_again_does_nothing_and_says_the_same(finished):
     assert {path.name: path.read_bytes() for path in finished.directory.iterdir() if path.is_file()} == before
 
 
-def test_progress_is_told_of_every_step_and_says_a_line_for_each_epoch(finished):
+def test_progress_counts_every_step_and_says_a_line_for_each_epoch(finished):
     progress = finished.progress
     assert progress.begun == [("long", 60, 0)]
     assert len(progress.numbers) == 60
@@ -876,7 +876,7 @@ def test_scores_that_are_all_equal_are_never_right():
     assert wrong(np.zeros((10, 10)), np.arange(10)).all()
 
 
-def test_a_run_begins_with_the_weights_it_is_told_to_start_from(recipes, tmp_path):
+def test_a_run_begins_with_the_weights_of_its_recipe(recipes, tmp_path):
     train(read_recipe(recipes / "small.yaml"), tmp_path / "first")
     weights = tmp_path / "first" / "best.safetensors"
     overrides = [f"train.start_from={weights}", "train.learning_rate=1e-30", "train.minimum_learning_rate=0"]

@@ -70,14 +70,12 @@ def test_a_dense_network_has_ranks_too(images):
     np.testing.assert_allclose([frequencies.sum(axis=0), frequencies.sum(axis=1)], 1)
 
 
-def test_a_capsule_alone_and_all_but_it_are_decoded_as_loudly_as_the_mask_lets_them(
-    model, outputs, alone_and_without
-):
+def test_a_capsule_alone_and_all_but_it_are_decoded_from_masked_poses(model, outputs, alone_and_without):
     masked = outputs["poses"] * outputs["presence"][..., None]
     for decoded, keeps in zip(alone_and_without, (np.eye(5), 1 - np.eye(5)), strict=True):
         assert decoded.shape == (6, 5, 20, 20, 1)
-        heard = (masked[:, None] * keeps[None, :, :, None]).reshape(6, 5, 30)
-        np.testing.assert_allclose(decoded, model.get_layer("decoder")(heard), atol=1e-5)
+        poses = (masked[:, None] * keeps[None, :, :, None]).reshape(6, 5, 30)
+        np.testing.assert_allclose(decoded, model.get_layer("decoder")(poses), atol=1e-5)
 
 
 def test_leaving_a_silent_capsule_out_changes_nothing(outputs, alone_and_without):

@@ -1,4 +1,4 @@
-"""What a probabilistic capsule network believes, drawn."""
+"""What a probabilistic capsule network has learnt, drawn."""
 
 import io
 

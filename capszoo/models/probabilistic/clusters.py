@@ -23,9 +23,9 @@ def objects_from_clusters(model, split):
       split: the first 16,000 images of it are clustered by their parts, without augmentation. See `Arrangements`.
 
     Objects that all begin near each other end as one that explains every image: to give all parts to one object costs
-    log p(s_j) = 0, to share them among k costs log k for each, and only objects that differ are worth that. For the
-    same reason the network that infers objects learns the clusters before the bound is trained: one that takes an
-    object for another draws both together.
+    log p(s_j) = 0, to share them among k costs log k for each, and only objects that differ gain more.
+    For the same reason the network that infers objects learns the clusters before the bound is trained: one that takes
+    an object for another draws both together.
     Source: ours; Smith et al. 2020 do not say how their objects begin.
     """
     poses, presence = (part.astype("float64") for part in _parts(model, split))

@@ -2,8 +2,8 @@
 
 Source: Smith et al. 2020, section 2.4.
 
-The network's answer is where it starts. The bound is that of the training, so that the difference says how much of a
-failure is the network's and how much the generative model's.
+It starts from the latents that the network infers. The bound is that of the training, so that the difference says how
+much of a failure is the network's and how much the generative model's.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class FreeCapsules(keras.layers.Layer):
 
 
 def optimise_latents(network, model, images, steps=300, learning_rate=0.02, progress=QUIET):
-    """Optimises the variables of `images` with Adam, starting at the model's answer: a `OptimisedLatents`.
+    """Optimises the variables of `images` with Adam, starting from those that the model infers: an `OptimisedLatents`.
 
     where:
       network: the architecture, a `ProbabilisticCapsNet` with Delta posteriors.

@@ -67,7 +67,7 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
 
     Parameters for 28x28x1: 8,400 of the generative model, 666,711 of the inference network.
     Source: Smith et al. 2020, sections 2 and 4, appendix B; no code was published.
-    Differs from the paper: it does not say how parts are told apart in the set (here by a learned name), the padding
+    Differs from the paper: it does not say how parts are distinguished in the set (here by a learned name), the padding
     ("same"), nor p, rho_0, the deviations and initial values; see also the layers.
     """
 
