@@ -1,0 +1,117 @@
+"""The page of all tables: every cell with the paper's value, ours, and how it was come by; or what it would cost."""
+
+import collections
+import shlex
+from pathlib import Path
+
+from capszoo.protocols import get_protocol
+from capszoo.results import figures
+from capszoo.results.ours import ours_of
+from capszoo.results.records import measured_in, read_records, write_records
+from capszoo.results.trials import Results, command
+from capszoo.training.files import replacing, write_text
+
+PAGE = "results.md"
+HEAD = """# The papers' tables
+
+Written by `capszoo reproduce`; nobody types a number here. Beside the paper's value stands ours with its 95 %
+interval: of one training Wilson's, over the test images; of several the mean, the deviation and the interval of the
+mean, over trainings. Each says which data it was measured on: **synthnorb is a rendered twin of smallNORB, and
+affnist_synth one of affNIST; their numbers are not those of the published sets.** What stands without a number of ours
+was not afforded yet, with what it would cost on two CPU cores. A number comes from a published card, or from
+`results.json` beside this page. What was tried besides, and what it gave, is in [notes.md](notes.md).
+"""
+COLUMNS = ("cell", "paper", "ours", "seeds", "data", "steps", "hours", "how")
+
+
+def paper_text(cell) -> str:
+    """The paper's value with its unit."""
+    if cell.paper is None:
+        return ""
+    unit = get_protocol(cell.protocol).unit
+    return f"{cell.paper:g} {unit}" if unit else f"{100 * cell.paper:.4g}%"
+
+
+def row_of(results, table, name) -> dict[str, str]:
+    """A cell as a row of the page."""
+    cell = results.tables()[table].cells[name]
+    row = dict.fromkeys(COLUMNS, "")
+    row |= {"cell": f"{name} ({cell.note})" if cell.note else name, "paper": paper_text(cell)}
+    if not cell.recipe:
+        return row | {"ours": "only quoted"}
+    trials = [trial for trial in results.trials(table) if trial.name == name]
+    ours = ours_of(results, table, name)
+    if ours is None:
+        cost = f"not afforded yet, about {cell.hours * len(cell.seeds):g} h"
+        return row | {"ours": cost, "seeds": f"0 of {len(cell.seeds)}", "how": f"`{command(trials[0])}`"}
+    records = list(ours.records.values())
+    first = records[0]
+    published = not first.key
+    how = first.measurement.command if published else command(trials[0])
+    return row | {
+        "ours": ours.text(),
+        "seeds": f"{len(records)}" if len(records) == len(trials) else f"{len(records)} of {len(trials)}",
+        "data": f"{first.measurement.data}, n={first.measurement.n:,}",
+        "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
+        "hours": f"{sum(record.hours for record in records):.1f}",
+        "how": f"`{how}`" + (" (published)" if published else ""),
+    }
+
+
+def state_rows(results, table, folder) -> list[dict[str, str]]:
+    """The cells of a table as rows for the terminal, each with its state and, where it is missing, its cost."""
+    rows = []
+    for name, cell in results.tables()[table].cells.items():
+        states = collections.Counter(
+            results.state(trial, folder) for trial in results.trials(table) if trial.name == name
+        )
+        ours = ours_of(results, table, name)
+        missing = sum(count for state, count in states.items() if state in ("missing", "waiting"))
+        rows.append(
+            {
+                "cell": name,
+                "state": ", ".join(f"{count} {state}" for state, count in states.items()) or "quoted",
+                "paper": paper_text(cell),
+                "ours": ours.text() if ours else "",
+                "cost": f"{cell.hours * missing:g} h" if missing else "",
+            }
+        )
+    return rows
+
+
+def render(results) -> str:
+    """The page as Markdown: a function of tables, cards and records."""
+    lines = [HEAD]
+    for name, caption in figures.captions(results).items():
+        lines += [f"![{caption}]({name}.png)", "", caption, ""]
+    for paper in results.papers:
+        lines += [f"## {paper.paper}", ""]
+        for name, table in paper.tables.items():
+            lines += [
+                f"### {table.title}",
+                "",
+                f"`capszoo reproduce {shlex.quote(name)}`. {table.note}".rstrip(),
+                "",
+            ]
+            lines += [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
+            lines += [f"| {' | '.join(row_of(results, name, cell).values())} |" for cell in table.cells]
+            lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def gather(papers, folder, docs) -> Results:
+    """All numbers there are: of cards, of the ledger beside the page, and of the common folder, which come last."""
+    return Results(papers, [*read_records(docs), *measured_in(folder)])
+
+
+def write(results, docs) -> list[Path]:
+    """Writes page, figures and ledger into a folder; returns their paths."""
+    docs = Path(docs)
+    write_records(docs, results.records.values())
+    paths = [docs / PAGE]
+    write_text(paths[0], render(results))
+    for name, figure in figures.draw(results).items():
+        paths.append(docs / f"{name}.png")
+        with replacing(paths[-1]) as temporary:
+            figure.savefig(temporary, format="png", dpi=110)
+    return paths

@@ -1,0 +1,119 @@
+"""Making the numbers that are missing: the cheapest first, one training at a time, from a folder that machines share.
+
+The common folder holds for each training a folder named by its key (see `capszoo.results.records.key_of`) with
+  .lock            taken while somebody works on it,
+  run/             the run, which goes on where it was killed,
+  PROTOCOL.json    the record of each number, seen whole or not at all.
+"""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+from capszoo.models.network import trainable_parameters
+from capszoo.progress import QUIET, Progress
+from capszoo.protocols import evaluate
+from capszoo.results.records import Record, key_of, measured_in, trained_hours
+from capszoo.results.trials import command
+from capszoo.training.files import locked, write_text
+from capszoo.training.folder import load_best
+from capszoo.training.run import train
+from capszoo.zoo.loading import load
+
+
+class OutOfTime(Exception):
+    """The hours are over in the middle of a training, which goes on from its checkpoint next time."""
+
+
+class Limited(Progress):
+    """Progress that ends the work at its next step after a deadline, a value of `time.monotonic`."""
+
+    def __init__(self, progress, deadline):
+        self.progress, self.deadline = progress, deadline
+
+    def begin(self, title, total, done=0):
+        self.progress.begin(title, total, done)
+
+    def advance(self, count=1, numbers=None):
+        self.progress.advance(count, numbers)
+        if time.monotonic() > self.deadline:
+            raise OutOfTime
+
+    def say(self, text):
+        self.progress.say(text)
+
+
+def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
+    """Trains and measures what is missing of `tables`, until nothing is left or the hours are over.
+
+    where:
+      results: a `capszoo.results.trials.Results`, which gets every new number.
+      folder: common to all who share the queue.
+      hours: after which it stops, in the middle of a training if need be; None has no limit.
+      progress: see `capszoo.progress`.
+
+    What fails is said and passed over: data that are not there, a loss that diverges, what another machine is at.
+    Returns what failed, a line each.
+    """
+    limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
+    tried, failed = set(), []
+    while time.monotonic() < limited.deadline:
+        trial = _cheapest(results, tables, folder, tried)
+        if trial is None:
+            break
+        tried.add(trial)
+        progress.say(f"{trial}: about {trial.cell.hours:g} h")
+        try:
+            record = _number(results, trial, Path(folder), limited)
+        except OutOfTime:
+            progress.say(f"{trial}: the hours are over; it goes on next time")
+            break
+        except (ValueError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
+            failed.append(f"{trial}: {error}")
+            progress.say(failed[-1])
+        else:
+            progress.say(f"{trial}: {record.measurement.sentence()}")
+    return failed
+
+
+def _cheapest(results, tables, folder, tried):
+    for record in measured_in(folder):  # by others meanwhile
+        results.add(record)
+    missing = [
+        trial
+        for table in tables
+        for trial in results.trials(table)
+        if trial not in tried and results.state(trial, folder) == "missing"
+    ]
+    return min(missing, key=lambda trial: trial.cell.hours, default=None)
+
+
+def _number(results, trial, folder, progress):
+    """The record of a trial, made by training and measuring, or of published weights by measuring alone."""
+    recipe, card = results.recipe(trial), results.card(trial)
+    key = key_of(recipe)
+    with locked(folder / key, f"another process is at {key}"):
+        if card and card.recipe["train"]["seed"] == trial.seed:
+            model, facts = load(trial.cell.recipe), (card.training["steps"], 0.0, ())
+        else:
+            run = folder / key / "run"
+            train(recipe, run, progress)
+            model, _ = load_best(recipe, run)
+            facts = trained_hours(recipe, run)
+        measured = evaluate(model, recipe, trial.cell.protocol, command=command(trial), progress=progress)
+        steps, hours, curve = facts
+        record = Record(
+            key=key,
+            recipe=recipe.to_mapping(),
+            measurement=dataclasses.replace(measured, paper=trial.cell.paper),
+            routing=recipe.model.routing,
+            parameters=trainable_parameters(model),
+            steps=steps,
+            hours=hours,
+            curve=curve,
+        )
+        text = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
+        write_text(folder / key / f"{trial.cell.protocol}.json", text)
+    results.add(record)
+    return record

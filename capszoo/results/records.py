@@ -1,0 +1,104 @@
+"""What was measured for cells: one record per training and protocol, in files that grow together."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+from capszoo import config
+from capszoo.config import ConfigError
+from capszoo.protocols.measurement import Measurement
+from capszoo.training.files import write_text
+from capszoo.training.folder import read_log, stage_folder
+from capszoo.training.recipe import parse_recipe
+
+LEDGER = "results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A number, and the training behind it.
+
+    where:
+      key: of the training, see `key_of`; "" for published weights. recipe: every value it was trained with.
+      measurement: the number.
+      routing, parameters: of the network. steps, hours: of the training, all stages.
+      curve: the validation error after so many hours, by epochs; empty without a validation split.
+    """
+
+    key: str
+    recipe: dict[str, dict]
+    measurement: Measurement
+    routing: str
+    parameters: int
+    steps: int
+    hours: float
+    curve: tuple[tuple[float, float], ...] = ()
+
+    def of(self, recipe) -> bool:
+        """Whether this is a number of `recipe`; options that are newer than the record had their defaults then."""
+        try:
+            trained = parse_recipe(recipe.name, self.recipe)
+        except ConfigError:
+            return False
+        parts = ("model", "data", "train", "stages")
+        return all(getattr(trained, part) == getattr(recipe, part) for part in parts)
+
+
+def key_of(recipe) -> str:
+    """A name for a training of `recipe`: its own, and a hash of every value that is not the default.
+
+    Options that come later do not change it.
+    """
+    stages = {stage.name: [_chosen(stage.model), _chosen(stage.train)] for stage in recipe.stages}
+    values = [_chosen(recipe.model), _chosen(recipe.data), _chosen(recipe.train), stages]
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return f"{recipe.name}-{digest[:12]}"
+
+
+def _chosen(options):
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    mapping = config.to_mapping(options)
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+    return {key: value for key, value in mapping.items() if key not in plain or plain[key] != value}
+
+
+def read_records(folder) -> list[Record]:
+    """The records in the ledger of a folder; none where there is no such file. Errors: `ConfigError` naming it."""
+    path = Path(folder) / LEDGER
+    if not path.exists():
+        return []
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not readable: {error}") from error
+    return [config.parse(Record, entry, str(path)) for entry in entries]
+
+
+def write_records(folder, records):
+    """Replaces the ledger of a folder; of two records of one training and protocol the later one stays."""
+    latest = {(record.key, record.measurement.protocol): record for record in records}
+    entries = [dataclasses.asdict(latest[place]) for place in sorted(latest)]
+    write_text(Path(folder) / LEDGER, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+
+
+def measured_in(folder) -> list[Record]:
+    """What has been measured in the common folder of a queue, see `capszoo.results.queue`."""
+    paths = sorted(Path(folder).glob("*/*.json"))
+    return [config.parse(Record, json.loads(path.read_text(encoding="utf-8")), str(path)) for path in paths]
+
+
+def trained_hours(recipe, run) -> tuple[int, float, tuple[tuple[float, float], ...]]:
+    """Steps and hours of a run, stages included, and its curve of validation errors, from its own log."""
+    steps, hours, curve = 0, 0.0, []
+    for stage in recipe.stages:
+        more, longer, _ = trained_hours(recipe.at(stage), stage_folder(run, stage))
+        steps, hours = steps + more, hours + longer
+    before = 0
+    for line in read_log(run):
+        images = (line["step"] - before) * recipe.train.batch_size
+        hours += images / line["images_per_second"] / 3600
+        before = line["step"]
+        if "validation_error" in line:
+            curve.append((round(hours, 4), line["validation_error"]))
+    return steps + before, round(hours, 4), tuple(curve)

@@ -1,0 +1,112 @@
+"""Tables of the papers as data: one YAML file per paper, of the zoo in `zoo_configs/tables/`, or of a user."""
+
+import dataclasses
+from pathlib import Path
+
+from capszoo import config
+from capszoo.config import ConfigError, nearest
+from capszoo.zoo import recipes
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    where:
+      recipe: a preset or a recipe file; "" for a number that is only quoted, since nothing here makes it.
+      overrides: `section.key=value` laid over the recipe. Without any the cell is the preset itself: its published
+        weights, where there are some.
+      protocol: what measures it, one that gives a number.
+      paper: the paper's value, in the protocol's unit: a share of images for errors; None where it has none.
+      seeds: of the trainings behind the number.
+      hours: what one training and its measurement cost on two CPU cores, estimated.
+      stops_at: another cell of the table, by whose number, of the same seed, the training is ended: at the first epoch
+        whose test error is not larger. That number must be there before.
+      note: what is to be said of it.
+    """
+
+    recipe: str = ""
+    overrides: tuple[str, ...] = ()
+    protocol: str = "test_error"
+    paper: float | None = None
+    seeds: tuple[int, ...] = (0,)
+    hours: float = 0.0
+    stops_at: str = ""
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Cells by their names in the paper.
+
+    where:
+      title: where the paper has it, and what it shows.
+      note: how ours differs.
+      overrides: laid over the recipe of every cell, before its own; such as another data set.
+    """
+
+    title: str
+    cells: dict[str, Cell]
+    note: str = ""
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for name, cell in self.cells.items():
+            if cell.stops_at and cell.stops_at not in self.cells:
+                raise ConfigError(f"{name}.stops_at: unknown cell{nearest(cell.stops_at, self.cells)}")
+            if not cell.recipe and (cell.overrides or cell.stops_at or cell.hours):
+                raise ConfigError(f"{name}: a cell without recipe is only quoted. Received: {cell}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """A file: the tables of one paper, by short names for the command line."""
+
+    paper: str
+    tables: dict[str, Table]
+
+
+def read_paper(path) -> Paper:
+    """The tables in a YAML file. Errors: `ConfigError` naming file and key."""
+    try:
+        return config.parse(Paper, config.read_yaml(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_papers(files=()) -> list[Paper]:
+    """The papers of the zoo, and then those of `files`. Errors: `ConfigError`, also for two tables of one name."""
+    paths = [*sorted((recipes.folder() / "tables").glob("*.yaml")), *map(Path, files)]
+    papers = [read_paper(path) for path in paths]
+    seen = set()
+    for paper, path in zip(papers, paths, strict=True):
+        for name in paper.tables:
+            if name in seen:
+                raise ConfigError(f"{path}: there is another table {name!r}.")
+            seen.add(name)
+    return papers
+
+
+def select(papers, wanted=(), overrides=()) -> tuple[list[Paper], set[str]]:
+    """The papers, with `overrides` laid over the wanted tables, and the names of these.
+
+    where:
+      wanted: names of tables; none stands for all.
+
+    Errors: `ConfigError` for an unknown table.
+    """
+    known = [name for paper in papers for name in paper.tables]
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"unknown table {name!r}{nearest(name, known)}")
+    chosen = set(wanted) or set(known)
+
+    def laid_over(name, table):
+        if name not in chosen:
+            return table
+        return dataclasses.replace(table, overrides=(*table.overrides, *overrides))
+
+    return [
+        dataclasses.replace(paper, tables={n: laid_over(n, t) for n, t in paper.tables.items()})
+        for paper in papers
+    ], chosen

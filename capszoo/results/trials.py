@@ -1,0 +1,160 @@
+"""From a cell to its number: which training it is, whether it is published, measured, running or missing."""
+
+import dataclasses
+import functools
+import shlex
+from pathlib import Path
+
+from capszoo.config import ConfigError
+from capszoo.results.records import Record, key_of
+from capszoo.results.tables import Cell, Table
+from capszoo.training.files import locked
+from capszoo.training.recipe import Recipe
+from capszoo.zoo import presets, recipes
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One training of a cell: what gives one of its numbers.
+
+    where:
+      table, name: of the table on the command line, and of the cell in it.
+    """
+
+    table: str
+    name: str
+    cell: Cell
+    overrides: tuple[str, ...]
+    seed: int
+
+    def __str__(self):
+        return f"{self.table}: {self.name}, seed {self.seed}"
+
+
+class Results:
+    """The numbers of tables, wherever they are.
+
+    where:
+      papers: see `capszoo.results.tables.read_papers`.
+      records: what was measured.
+    """
+
+    def __init__(self, papers, records):
+        self.papers = papers
+        self.records = {(record.key, record.measurement.protocol): record for record in records}
+        # Every cell asks for its state again and again, and recipes and cards are files.
+        self._presets = functools.cache(presets.get_preset)
+        self._recipes = functools.cache(recipes.read_recipe)
+
+    def tables(self) -> dict[str, Table]:
+        """All tables by name."""
+        return {name: table for paper in self.papers for name, table in paper.tables.items()}
+
+    def trials(self, table: str) -> list[Trial]:
+        """The trainings that a table asks for."""
+        known = self.tables()[table]
+        return [
+            Trial(table, name, cell, known.overrides, seed)
+            for name, cell in known.cells.items()
+            if cell.recipe
+            for seed in cell.seeds
+        ]
+
+    def card(self, trial):
+        """The card of the preset that a cell is, if its weights were trained on the cell's data; else None."""
+        cell = trial.cell
+        if cell.overrides or cell.stops_at or cell.recipe not in recipes.names():
+            return None
+        preset = self._presets(cell.recipe)
+        if preset.card is None:
+            return None
+        data = self._recipes(cell.recipe, trial.overrides).data
+        return preset.card if preset.card.trained_on == data.section_name else None
+
+    def recipe(self, trial) -> Recipe | None:
+        """What is trained; None while the number is missing that ends the training."""
+        if self.card(trial):
+            recipe = self._presets(trial.cell.recipe).recipe
+            return dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=trial.seed))
+        overrides = (*trial.overrides, *trial.cell.overrides, f"train.seed={trial.seed}")
+        if trial.cell.stops_at:
+            target = self.tables()[trial.table].cells[trial.cell.stops_at]
+            record = self.record(dataclasses.replace(trial, name=trial.cell.stops_at, cell=target))
+            if record is None:
+                return None
+            overrides += (f"train.stop_at_error={record.measurement.value!r}", "train.stop_split=test")
+        return self._recipes(trial.cell.recipe, overrides)
+
+    def record(self, trial) -> Record | None:
+        """The number of a trial, if there is one: of the published card, or else measured."""
+        card = self.card(trial)
+        if card and card.recipe["train"]["seed"] == trial.seed:
+            published = next((m for m in card.metrics if m.protocol == trial.cell.protocol), None)
+            if published:
+                return _of_card(card, published)
+        recipe = self.recipe(trial)
+        if recipe is None:
+            return None
+        record = self.records.get((key_of(recipe), trial.cell.protocol))
+        return record if record and record.of(recipe) else None
+
+    def state(self, trial, folder) -> str:
+        """Whether a trial's number is "published", "measured", "running", "waiting" for another one, or "missing"."""
+        record = self.record(trial)
+        if record:
+            return "measured" if record.key else "published"
+        recipe = self.recipe(trial)
+        if recipe is None:
+            return "waiting"
+        return "running" if _busy(Path(folder) / key_of(recipe)) else "missing"
+
+    def add(self, record):
+        """Takes in what was measured just now."""
+        self.records[record.key, record.measurement.protocol] = record
+
+    def published(self) -> dict[str, Record]:
+        """The test errors in the cards of all presets with weights, by name."""
+        cards = {name: self._presets(name).card for name in recipes.names()}
+        found = {}
+        for name, card in cards.items():
+            error = next((m for m in card.metrics if m.protocol == "test_error"), None) if card else None
+            if error:
+                found[name] = _of_card(card, error)
+        return found
+
+
+def command(trial) -> str:
+    """The command lines that make a trial's number again, without the queue, but for the error that it `stops_at`."""
+    recipe = trial.cell.recipe
+    train = ["capszoo", "train", recipe, *trial.overrides, *trial.cell.overrides, f"train.seed={trial.seed}"]
+    evaluate = ["capszoo", "evaluate", f"runs/{Path(recipe).stem}", "--protocol", trial.cell.protocol]
+    return f"{shlex.join(train)} && {shlex.join(evaluate)}"
+
+
+def _of_card(card, measurement):
+    speed = card.training["median images/s"]
+    parts = [(card.training, card.recipe["train"])]
+    parts += [(facts, card.recipe["stages"][name]["train"]) for name, facts in card.stages.items()]
+    hours = sum(
+        facts["steps"] * train["batch_size"] / facts.get("median images/s", speed) / 3600
+        for facts, train in parts
+    )
+    return Record(
+        key="",
+        recipe=card.recipe,
+        measurement=measurement,
+        routing=card.routing,
+        parameters=card.parameters,
+        steps=sum(facts["steps"] for facts, _ in parts),
+        hours=round(hours, 4),
+    )
+
+
+def _busy(folder):
+    if not folder.exists():
+        return False
+    try:
+        with locked(folder, "busy"):
+            return False
+    except ConfigError:
+        return True

@@ -1,0 +1,97 @@
+"""The page is a function of tables, cards and records: the one in `docs/` is what they give now."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capszoo.results import figures
+from capszoo.results.page import gather, render, row_of, state_rows, write
+from capszoo.results.queue import work
+from capszoo.results.tables import Cell, Paper, Table, read_papers
+from capszoo.results.trials import Results
+from capszoo.zoo.presets import get_preset
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def of_cells(**cells):
+    return Results([Paper("A paper", {"table": Table("A table", cells)})], [])
+
+
+def test_the_page_in_docs_is_what_cards_and_records_say():
+    """After publishing or measuring: capszoo reproduce --hours 0 --docs docs."""
+    expected = render(gather(read_papers(), "nowhere", DOCS))
+    assert (DOCS / "results.md").read_text(encoding="utf-8") == expected
+
+
+def test_its_figures_are_there():
+    results = gather(read_papers(), "nowhere", DOCS)
+    assert figures.captions(results)
+    for name in figures.captions(results):
+        assert (DOCS / f"{name}.png").stat().st_size > 0
+
+
+def test_a_cell_that_is_a_preset_has_the_number_of_its_card():
+    results = of_cells(cell=Cell(recipe="lstm_mnist", paper=0.0053, hours=1, seeds=(0, 1)))
+    (card,) = (metric for metric in get_preset("lstm_mnist").card.metrics if metric.protocol == "test_error")
+    first, second = results.trials("table")
+    assert (results.state(first, "nowhere"), results.state(second, "nowhere")) == ("published", "missing")
+    row = row_of(results, "table", "cell")
+    assert row["ours"].startswith(card.text(card.value))
+    assert (row["paper"], row["seeds"], row["how"]) == ("0.53%", "1 of 2", f"`{card.command}` (published)")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell(recipe="lstm_mnist", overrides=("train.epochs=1",), hours=1),
+        Cell(recipe="lstm_mnist", protocol="expanded_mnist", hours=1),
+        # Its weights were trained on the twin.
+        Cell(recipe="matrix_em_smallnorb", hours=1),
+    ],
+)
+def test_a_card_speaks_for_nothing_else(cell):
+    results = of_cells(cell=cell)
+    assert [results.state(trial, "nowhere") for trial in results.trials("table")] == ["missing"]
+    row = row_of(results, "table", "cell")
+    assert row["ours"] == "not afforded yet, about 1 h"
+    assert row["how"].startswith(f"`capszoo train {cell.recipe}")
+
+
+def test_several_trainings_are_a_mean_with_its_deviation_and_interval(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    row = row_of(results, "first", "short")
+    low, high = 0.3 - 1.96 * 0.05, 0.3 + 1.96 * 0.05
+    assert row["ours"] == f"30.00% ± {np.std([0.25, 0.35], ddof=1):.2%} ({low:.2%} to {high:.2%})"
+    assert (row["seeds"], row["hours"], row["data"]) == ("2", "1.0", "mnist, n=1,000")
+
+
+def test_a_quoted_cell_has_no_number_and_no_cost(results):
+    row = row_of(results, "first", "quoted")
+    assert (row["paper"], row["ours"], row["how"]) == ("30%", "only quoted", "")
+    (shown,) = (row for row in state_rows(results, "first", "nowhere") if row["cell"] == "quoted")
+    assert (shown["state"], shown["cost"]) == ("quoted", "")
+
+
+def test_what_was_measured_is_drawn(results, trained, tmp_path):
+    work(results, ["first"], tmp_path / "out")
+    paths = write(results, tmp_path / "docs")
+    assert {path.name for path in paths} == {"results.md", "results_time.png", "results_parameters.png"}
+    axes = figures.draw(results)["results_time"].axes
+    (mnist,) = (each for each in axes if each.get_title() == "mnist")
+    curves = [line for line in mnist.lines if len(line.get_xdata()) > 1]
+    assert len(curves) == 3
+    np.testing.assert_allclose(curves[0].get_xydata(), [[0.25, 40], [0.5, 30]])
+
+
+def test_a_table_is_bars_beside_the_papers_where_one_is_ours(results, trained, tmp_path):
+    table = dataclasses.replace(results.tables()["first"])
+    bars = Results([Paper("A paper", {figures.BARS: table})], [])
+    assert f"results_{figures.BARS}" not in figures.captions(bars)
+    work(bars, [figures.BARS], tmp_path)
+    (axes,) = figures.draw(bars)[f"results_{figures.BARS}"].axes
+    papers, ours = ([patch.get_height() for patch in container] for container in axes.containers)
+    np.testing.assert_allclose(papers, [10, 20, 30])
+    np.testing.assert_allclose(ours, [25, 30])

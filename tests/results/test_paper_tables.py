@@ -1,0 +1,85 @@
+"""Tables are data: every cell of the zoo's names a recipe and a protocol that fit, and a broken one is refused."""
+
+import pytest
+
+from capszoo.config import ConfigError
+from capszoo.models.architecture import require
+from capszoo.protocols import NumberProtocol, get_protocol
+from capszoo.results.tables import read_paper, read_papers, select
+from capszoo.results.trials import Results
+
+PAPERS = read_papers()
+NAMES = [name for paper in PAPERS for name in paper.tables]
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    """The zoo's tables without any measured number."""
+    return Results(PAPERS, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_cell_has_a_recipe_and_a_protocol_that_measures_it(zoo, name):
+    for cell in zoo.tables()[name].cells.values():
+        assert isinstance(get_protocol(cell.protocol), NumberProtocol)
+    for trial in zoo.trials(name):
+        recipe, protocol = zoo.recipe(trial), get_protocol(trial.cell.protocol)
+        if recipe is None:
+            assert zoo.state(trial, "nowhere") == "waiting"
+            continue
+        require(recipe.model, protocol.role, name)
+        assert protocol.data(recipe).image_shape == recipe.data.image_shape
+        assert trial.cell.hours > 0, "nobody knows what it costs"
+        assert recipe.train.seed == trial.seed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_errors_of_papers_are_shares(zoo, name):
+    for title, cell in zoo.tables()[name].cells.items():
+        assert cell.paper is None or 0 < cell.paper < 1, title
+        assert cell.paper or cell.note or cell.recipe, title
+
+
+def test_what_the_papers_give_for_a_preset_is_in_its_card_too(zoo):
+    """The same number in two places is the same."""
+    compared = 0
+    for trial in (trial for name in NAMES for trial in zoo.trials(name)):
+        protocols = zoo.recipe(trial).card.protocols if zoo.recipe(trial) else {}
+        written = protocols.get(trial.cell.protocol)
+        if not trial.cell.overrides and None not in (written, trial.cell.paper) and not trial.cell.note:
+            assert trial.cell.paper == written, trial
+            compared += 1
+    assert compared > 20
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("stops_at: begins", "stops_at: beginz", r"ends\.stops_at: unknown cell; did you mean 'begins'"),
+        ("quoted: {paper", "quoted: {hours: 1, paper", "a cell without recipe is only quoted"),
+        ("title: Another", "titel: Another", r"unknown key; did you mean 'title'"),
+        ("hours: 2", "hours: long", r"hours: expected float\. Received: 'long'"),
+    ],
+)
+def test_a_broken_file_is_refused_by_its_key(tables, before, after, message):
+    tables.write_text(tables.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"tables\.yaml: .*{message}"):
+        read_paper(tables)
+
+
+def test_two_tables_of_one_name_are_refused(tables):
+    with pytest.raises(ConfigError, match="another table 'first'"):
+        read_papers([tables, tables])
+
+
+def test_an_unknown_table_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError, match="unknown table 'hinton_7'; did you mean 'hinton_"):
+        select(PAPERS, ["hinton_7"])
+
+
+def test_overrides_reach_the_chosen_tables_only(tables):
+    papers, chosen = select([read_paper(tables)], ["first"], ["data.shift=0"])
+    results = Results(papers, [])
+    assert chosen == {"first"}
+    assert results.recipe(results.trials("first")[0]).data.shift == 0
+    assert results.tables()["second"].overrides == ()

@@ -1,0 +1,129 @@
+"""The queue makes what is missing, the cheapest first; numbers stay, and so does what a killed training has reached."""
+
+import dataclasses
+import json
+
+import pytest
+from support import Recorded
+
+from capszoo.results import queue
+from capszoo.results.queue import work
+from capszoo.results.records import key_of, measured_in, read_records, write_records
+from capszoo.results.trials import Results
+from capszoo.training.files import locked
+
+
+def states(results, table, folder):
+    return [results.state(trial, folder) for trial in results.trials(table)]
+
+
+def test_the_cheapest_is_made_first_and_nothing_twice(results, trained, tmp_path):
+    assert states(results, "first", tmp_path) == ["missing"] * 3
+    assert work(results, ["first"], tmp_path / "out") == []
+    assert [run[:2] for run in trained] == [(2, 0), (2, 1), (1, 0)]
+    assert states(results, "first", tmp_path / "out") == ["measured"] * 3
+    # Nor by another process, which knows the folder alone.
+    again = Results(results.papers, measured_in(tmp_path / "out"))
+    work(again, ["first"], tmp_path / "out")
+    assert len(trained) == 3
+
+
+def test_a_number_is_kept_with_the_papers_and_what_it_cost(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    (record,) = (r for r in measured_in(tmp_path) if r.recipe["train"]["epochs"] == 1)
+    assert (record.steps, record.hours, record.parameters) == (100, 0.5, 7)
+    assert record.measurement.paper == 0.1
+    assert record.curve == ((0.25, 0.4), (0.5, 0.3))
+
+
+def test_a_training_that_another_number_ends_waits_for_it(results, trained, tmp_path):
+    assert states(results, "second", tmp_path) == ["waiting", "missing"]
+    work(results, ["second"], tmp_path)
+    assert [run[0] for run in trained] == [3, 1]
+    ends, _ = results.trials("second")
+    train = results.recipe(ends).train
+    assert (train.stop_at_error, train.stop_split) == (0.25, "test")
+
+
+def test_a_training_at_which_another_machine_is_runs_and_is_passed_over(results, trained, tmp_path):
+    long, *_ = results.trials("first")
+    with locked(tmp_path / key_of(results.recipe(long)), "busy"):
+        assert states(results, "first", tmp_path) == ["running", "missing", "missing"]
+        work(results, ["first"], tmp_path)
+    assert [run[0] for run in trained] == [2, 2]
+    assert states(results, "first", tmp_path) == ["missing", "measured", "measured"]
+
+
+def test_what_another_machine_has_measured_meanwhile_is_taken_over(results, trained, tmp_path):
+    other = Results(results.papers, [])
+    work(other, ["first"], tmp_path)
+    assert work(results, ["first"], tmp_path) == []
+    assert len(trained) == 3
+
+
+def test_when_the_hours_are_over_a_training_is_left_where_it_is(results, trained, tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(queue.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 600) or clock[0])
+    progress = Recorded()
+    work(results, ["first"], tmp_path, hours=0.25, progress=progress)
+    assert len(trained) == 1
+    assert progress.said[-1].endswith("it goes on next time")
+    run = trained[-1][2]
+    monkeypatch.undo()
+    assert not list(run.parent.glob("*.json"))
+
+
+def test_a_failure_is_said_and_the_others_are_made(results, trained, tmp_path, monkeypatch):
+    train = queue.train
+
+    def fails(recipe, run, progress):
+        if recipe.train.seed == 1:
+            raise ArithmeticError("the loss stopped being finite")
+        train(recipe, run, progress)
+
+    monkeypatch.setattr(queue, "train", fails)
+    failed = work(results, ["first"], tmp_path)
+    assert failed == ["first: short, seed 1: the loss stopped being finite"]
+    assert states(results, "first", tmp_path) == ["measured", "measured", "missing"]
+
+
+def test_two_numbers_of_one_training_are_measured_on_the_same_run(results, trained, tmp_path):
+    cell = results.tables()["second"].cells["begins"]
+    table = dataclasses.replace(
+        results.tables()["second"],
+        cells={"one": cell, "other": dataclasses.replace(cell, protocol="familiar_azimuths")},
+    )
+    both = Results([dataclasses.replace(results.papers[0], tables={"second": table})], [])
+    work(both, ["second"], tmp_path)
+    assert trained[0][2] == trained[1][2]
+    assert sorted(path.name for path in trained[0][2].parent.glob("*.json")) == [
+        "familiar_azimuths.json",
+        "novel_azimuths.json",
+    ]
+
+
+def test_a_ledger_keeps_numbers_and_forgets_them_with_their_recipe(results, trained, tmp_path):
+    work(results, ["first"], tmp_path / "out")
+    write_records(tmp_path, results.records.values())
+    again = Results(results.papers, read_records(tmp_path))
+    assert states(again, "first", "nowhere") == ["measured"] * 3
+    # An option that is newer than a record had its default then; another value than the default is another training.
+    path = tmp_path / "results.json"
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    for entry in entries:
+        del entry["recipe"]["train"]["mixup"]
+    path.write_text(json.dumps(entries), encoding="utf-8")
+    assert states(Results(results.papers, read_records(tmp_path)), "first", "nowhere") == ["measured"] * 3
+    for entry in entries:
+        entry["recipe"]["model"]["dropout"] = 0.25
+    path.write_text(json.dumps(entries), encoding="utf-8")
+    assert states(Results(results.papers, read_records(tmp_path)), "first", "nowhere") == ["missing"] * 3
+
+
+@pytest.mark.parametrize("override", ["train.seed=1", "model.dropout=0.4", "data.shift=1"])
+def test_other_values_are_another_training(results, override, tmp_path):
+    from capszoo.zoo.recipes import read_recipe
+
+    path = tmp_path / "cnn_tiny.yaml"
+    assert key_of(read_recipe(path, [override])) != key_of(read_recipe(path))
+    assert key_of(read_recipe(path, ["data.shift=2"])) == key_of(read_recipe(path)), "the default"
