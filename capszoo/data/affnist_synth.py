@@ -7,10 +7,10 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.config import section
+from capszoo.config import require_at_least, require_at_most, section
 from capszoo.data.augment import affine, rotations
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import LICENCE, MAX_COPIES, require_at_most, require_natural
+from capszoo.data.mnist import LICENCE, MAX_COPIES
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -57,10 +57,9 @@ class AffnistSynth(DataSet):
     image_shape = (CANVAS, CANVAS, 1)
 
     def __post_init__(self):
-        require_natural(self, "validation", "seed")
+        require_at_least(self, 0, "validation", "seed")
         require_at_most(self, transforms=MAX_COPIES)
-        if self.transforms < 1:
-            raise ValueError(f"transforms must be at least 1. Received: {self.transforms}")
+        require_at_least(self, 1, "transforms")
 
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from capszoo.config import section
+from capszoo.config import require_at_least, require_at_most, section
 from capszoo.data.augment import place, shift
 from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
@@ -14,20 +14,18 @@ MAX_MARGIN, MAX_COPIES = 64, 10_000
 LICENCE = "MNIST by LeCun, Cortes, Burges; commonly given as CC BY-SA 3.0"
 
 
-@section("data", "mnist")
 @dataclasses.dataclass(frozen=True)
-class Mnist(DataSet):
-    """MNIST, padded and shifted as the capsule papers do.
+class MnistLike(DataSet):
+    """A data set in MNIST's format, padded and shifted as the capsule papers do.
 
     where:
       validation: images cut from the training set for validation (see `read_split`); 0 trains on all 60,000.
-      pad: pixels of zeros added on each side.
-      shift: training images are translated at random by up to this many pixels in each axis.
+      pad: pixels of zeros added on each side, at most 64.
+      shift: training images are translated at random by up to this many pixels in each axis, at most 64.
 
-    `pad=6, shift=6` is the expanded MNIST on which models for affNIST are trained.
     Source: Sabour et al. 2017, authors' code: grey levels / 255, shift 2, test images as they are.
     Differs from the paper: the authors train on all 60,000 images; here 5,000 are kept for choosing.
-    Errors: `ValueError` for a negative option.
+    Errors: `ValueError` for an option out of range.
     """
 
     validation: int = 5000
@@ -35,11 +33,9 @@ class Mnist(DataSet):
     shift: int = 2
 
     num_classes = 10
-    licence = LICENCE
-    class_names = tuple("0123456789")
 
     def __post_init__(self):
-        require_natural(self, "validation", "pad", "shift")
+        require_at_least(self, 0, "validation", "pad", "shift")
         require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN)
 
     @property
@@ -49,25 +45,19 @@ class Mnist(DataSet):
 
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""
-        return open_shifted("mnist", split, self)
+        images, labels = read_split(self.section_name, split, self.validation)
+        augment = functools.partial(shift, pixels=self.shift) if self.shift and split == "train" else None
+        return ArraySplit(place(images, self.pad) if self.pad else images, labels, augment=augment)
 
 
-def open_shifted(name: str, split: str, options) -> ArraySplit:
-    """A split of the MNIST-like data set `name` with the `validation`, `pad` and `shift` of `options`."""
-    images, labels = read_split(name, split, options.validation)
-    augment = functools.partial(shift, pixels=options.shift) if options.shift and split == "train" else None
-    return ArraySplit(place(images, options.pad) if options.pad else images, labels, augment=augment)
+@section("data", "mnist")
+@dataclasses.dataclass(frozen=True)
+class Mnist(MnistLike):
+    """MNIST; its options and preprocessing are those of `MnistLike`.
 
+    `pad=6, shift=6` is the expanded MNIST on which models for affNIST are trained.
+    Source: LeCun et al. 1998 for the data.
+    """
 
-def require_natural(options, *names: str):
-    """Errors: `ValueError` naming the first of the fields `names` of `options` that is negative."""
-    for name in names:
-        if getattr(options, name) < 0:
-            raise ValueError(f"{name} must be at least 0. Received: {getattr(options, name)}")
-
-
-def require_at_most(options, **limits: int):
-    """Errors: `ValueError` naming the first field of `options` that is above its limit: memory would not hold it."""
-    for name, most in limits.items():
-        if getattr(options, name) > most:
-            raise ValueError(f"{name} must be at most {most:,}. Received: {getattr(options, name):,}")
+    licence = LICENCE
+    class_names = tuple("0123456789")

@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.config import section
+from capszoo.config import require_at_least, require_at_most, section
 from capszoo.data.augment import place, translate
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import LICENCE, MAX_COPIES, MAX_MARGIN, require_at_most, require_natural
+from capszoo.data.mnist import LICENCE, MAX_COPIES, MAX_MARGIN
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -57,10 +57,9 @@ class MultiMnist(DataSet):
     image_shape = (28 + 2 * PAD, 28 + 2 * PAD, 1)
 
     def __post_init__(self):
-        require_natural(self, "validation", "shift", "seed")
+        require_at_least(self, 0, "validation", "shift", "seed")
         require_at_most(self, shift=MAX_MARGIN, pairs_per_image=MAX_COPIES)
-        if self.pairs_per_image < 1:
-            raise ValueError(f"pairs_per_image must be at least 1. Received: {self.pairs_per_image}")
+        require_at_least(self, 1, "pairs_per_image")
 
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""

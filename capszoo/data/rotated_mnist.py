@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.data.augment import rotate
 from capszoo.data.dataset import DataSet
-from capszoo.data.mnist import LICENCE, require_natural
+from capszoo.data.mnist import LICENCE
 from capszoo.data.sources import read_split
 from capszoo.data.split import RenderedSplit, Split, to_unit
 
@@ -40,7 +40,7 @@ class RotatedMnist(DataSet):
     image_shape = (28, 28, 1)
 
     def __post_init__(self):
-        require_natural(self, "validation", "seed")
+        require_at_least(self, 0, "validation", "seed")
         if not 0 <= self.max_angle <= 180:
             raise ValueError(f"max_angle must be in [0, 180] degrees. Received: {self.max_angle}")
 

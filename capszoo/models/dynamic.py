@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import DenseCapsules, PrimaryCapsules
 from capszoo.models.architecture import RoutesIteratively
 from capszoo.models.decoded_classes import DecodesClasses
@@ -62,9 +62,7 @@ class DynamicCapsNet(DecodesClasses, RoutesIteratively):
         return super().has(role) and (iterates or not issubclass(role, RoutesIteratively))
 
     def __post_init__(self):
-        for name in ("channels", "primary_types", "primary_dim", "class_dim", "num_iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_at_least(self, 1, "channels", "primary_types", "primary_dim", "class_dim", "num_iterations")
 
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` in [0, 1] -> dict of outputs.

@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import DenseCapsules, DepthwisePrimaryCapsules
 from capszoo.models.decoded_classes import DecodesClasses
 from capszoo.routing import SelfAttentionRouting
@@ -60,9 +60,7 @@ class EfficientCapsNet(DecodesClasses):
         for name in ("channels", "kernel_sizes", "strides"):
             if min(getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
-        for name in ("primary_dim", "primary_kernel", "primary_strides", "class_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_at_least(self, 1, "primary_dim", "primary_kernel", "primary_strides", "class_dim")
         if self.channels[-1] % self.primary_dim:
             raise ValueError(
                 f"the last of channels must be a multiple of primary_dim. "

@@ -6,7 +6,7 @@ import typing
 import keras
 from keras import ops
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import Decoder, LatentCapsules, MaskCapsules, PrimaryCapsules, SparseMask
 from capszoo.losses import ReconstructionLoss
 from capszoo.models.architecture import DecodesPoses, MasksByRank, RoutesIteratively
@@ -65,11 +65,8 @@ class SparseCapsNet(DecodesPoses, MasksByRank, RoutesIteratively):
     head: typing.ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
-        for name in ("channels", "primary_types", "primary_dim", "latent_dim", "num_iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
-        if self.latent_capsules < 2:
-            raise ValueError(f"latent_capsules must be at least 2. Received: {self.latent_capsules}")
+        require_at_least(self, 1, "channels", "primary_types", "primary_dim", "latent_dim", "num_iterations")
+        require_at_least(self, 2, "latent_capsules")
         # What the mask refuses is refused here already, before anything is built.
         self._mask()
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.distributions import distributions
 from capszoo.losses import SummedOutput
@@ -76,9 +76,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
     head: typing.ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
-        for name in ("objects", "object_dim", "patch", "channels", "hidden", "num_iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_at_least(self, 1, "objects", "object_dim", "patch", "channels", "hidden", "num_iterations")
         if not self.noise > 0:
             raise ValueError(f"noise must be positive. Received: {self.noise}")
 

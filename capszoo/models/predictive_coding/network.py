@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import DenseCapsules
 from capszoo.models.architecture import InfersIteratively
 from capszoo.models.dynamic import DynamicCapsNet
@@ -48,10 +48,8 @@ class PredictiveCodingCapsNet(DynamicCapsNet, InfersIteratively):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.hidden_capsules < 0:
-            raise ValueError(f"hidden_capsules must be at least 0. Received: {self.hidden_capsules}")
-        if self.hidden_dim < 1:
-            raise ValueError(f"hidden_dim must be at least 1. Received: {self.hidden_dim}")
+        require_at_least(self, 0, "hidden_capsules")
+        require_at_least(self, 1, "hidden_dim")
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import typing
 import keras
 from keras import ops
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import Decoder, GaussianCode
 from capszoo.models.architecture import Reconstructs
 from capszoo.models.bound import bound_objective
@@ -47,9 +47,7 @@ class VariationalAutoencoder(Reconstructs):
     served: typing.ClassVar[tuple[str, ...]] = ("code",)
 
     def __post_init__(self):
-        for name in ("latents", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_at_least(self, 1, "latents", "hidden")
         if not self.pixel_deviation > 0:
             raise ValueError(f"pixel_deviation must be positive. Received: {self.pixel_deviation}")
 

@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.layers import (
     AttentionPooling,
     Divergence,
@@ -103,9 +103,9 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
         return super().has(role) and (self.posterior == "delta" or role is not OptimisesLatents)
 
     def __post_init__(self):
-        for name in ("objects", "parts", "template_size", "channels", "points", "blocks", "encoding"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_at_least(
+            self, 1, "objects", "parts", "template_size", "channels", "points", "blocks", "encoding"
+        )
         for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
