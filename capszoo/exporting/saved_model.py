@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from capszoo.exporting.chunks import in_chunks
 from capszoo.exporting.picture_size import within_limit
 from capszoo.models.architecture import Architecture
 from capszoo.models.network import ImageModel
@@ -51,16 +52,18 @@ class Signatures:
 
     def serving_default(self, images):
         """What the model serves of raw images."""
-        return self.predict(checked(images, self.image_shape))
+        return in_chunks(self.predict, checked(images, self.image_shape))
 
     def predict_bytes(self, image_bytes):
         """What the model serves of encoded pictures."""
-        return self.predict(decoded(image_bytes, self.image_shape))
+        return in_chunks(self.predict, decoded(image_bytes, self.image_shape))
 
     def features(self, images):
         """Outputs of every named stage, of raw images."""
-        images = self.preprocess(checked(images, self.image_shape))
-        return _float32(self.observer(images, training=False))
+        return in_chunks(self._observe, checked(images, self.image_shape))
+
+    def _observe(self, images):
+        return _float32(self.observer(self.preprocess(images), training=False))
 
     def write(self, path):
         """Writes the SavedModel with all signatures."""

@@ -27,6 +27,7 @@ from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.samples import render_toys, toys
 from capszoo.exporting import export, record_exports, verify
+from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures, decoded
 from capszoo.exporting.verification import require_agreement
@@ -166,6 +167,31 @@ def test_a_row_does_not_depend_on_the_other_rows(signatures):
     np.testing.assert_allclose(scores_of(signatures, IMAGES), alone, atol=1e-6)
     np.testing.assert_allclose(scores_of(signatures, padded)[:5], alone, atol=1e-6)
     np.testing.assert_allclose(scores_of(signatures, IMAGES[::-1])[::-1], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+def test_a_large_batch_is_answered_like_its_parts(signatures, tiny_model, count):
+    images = np.random.default_rng(2).random((count, 28, 28, 1), dtype="float32")
+    expected = tiny_model.predict_on_batch(images)
+    served = signatures["serving_default"](images=tf.constant(images))
+    for key in ("scores", "poses"):
+        np.testing.assert_allclose(served[key], expected[key], atol=1e-6)
+    features = signatures["features"](images=tf.constant(images))
+    for stage in NET.stages:
+        assert features[stage].shape[0] == count
+
+
+def test_no_more_images_than_a_part_are_computed_at_once():
+    sizes = []
+
+    def function(images):
+        if tf.executing_eagerly():
+            sizes.append(len(images))
+        return {"sums": tf.reduce_sum(images, (1, 2, 3))}
+
+    images = tf.ones((2 * CHUNK + 5, 2, 2, 1))
+    np.testing.assert_array_equal(in_chunks(function, images)["sums"], np.full(2 * CHUNK + 5, 4.0))
+    assert sizes == [CHUNK, CHUNK, 5]
 
 
 GREY = (IMAGES[0, ..., 0] * 255).astype("uint8")
