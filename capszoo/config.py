@@ -5,6 +5,7 @@ and give only what differs from its defaults. Unknown keys, wrong types and ille
 errors that name the key and the nearest valid one. Parsing never runs code from the file.
 """
 
+import collections.abc
 import copy
 import dataclasses
 import difflib
@@ -141,6 +142,10 @@ def _typed(hint, value, where):
             if not math.isnan(number):
                 return number
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        if hint is int and not -(2**63) <= value < 2**63:
+            raise ConfigError(
+                f"{where}: expected an integer of 64 bits. Received one of {value.bit_length()}."
+            )
         return value
     raise ConfigError(f"{where}: expected {getattr(hint, '__name__', hint)}. Received: {value!r}")
 
@@ -194,12 +199,15 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
+        seen = set()
+        # What is not hashable is refused below.
+        for key in (key for key in keys if isinstance(key, collections.abc.Hashable)):
+            if key in seen:
                 mark = node.start_mark
                 raise ConfigError(
                     f"{mark.name}: the key {key!r} is given twice in the mapping at line {mark.line + 1}."
                 )
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -228,7 +236,10 @@ def _loaded(contents, name):
         loader = _StrictLoader(contents)
         loader.name = str(name)
         return loader.get_single_data()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ConfigError:
+        raise
+    # Of numbers of thousands of digits and of days that there are not, the parser says a plain `ValueError`.
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
 
 

@@ -1,6 +1,7 @@
 """Recipes are data read strictly: what is not understood is refused, by name, and nothing in them is ever run."""
 
 import dataclasses
+import time
 import typing
 
 import pytest
@@ -349,3 +350,25 @@ def test_a_file_much_longer_than_a_recipe_is_not_read(tmp_path):
         file.truncate(10**12)  # of which nothing lies on the disk
     with pytest.raises(ConfigError, match="at most 262,144 bytes"):
         read_yaml(path)
+
+
+@pytest.mark.parametrize("value", ["9" * 10_000, "2001-99-99"])
+def test_a_value_that_the_parser_cannot_hold_is_refused_with_the_file(tmp_path, value):
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"train: {value}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"odd\.yaml: not valid YAML"):
+        read_yaml(path)
+
+
+def test_many_keys_are_read_in_a_moment(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text("".join(f"k{i}: 1\n" for i in range(25_000)), encoding="utf-8")
+    started = time.process_time()
+    assert len(read_yaml(path)) == 25_000
+    assert time.process_time() - started < 30
+
+
+def test_integers_have_64_bits():
+    assert parse(TrainConfig, {"decay_steps": 2**62}).decay_steps == 2**62
+    with pytest.raises(ConfigError, match=r"train\.decay_steps: expected an integer of 64 bits"):
+        parse(TrainConfig, {"decay_steps": 2**63}, "train")
