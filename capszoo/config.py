@@ -111,10 +111,8 @@ def _typed(hint, value, where):
     """`value` as the annotated type; the only conversions are int -> float, '1e-3' -> float and list -> tuple."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        if type(value) in arguments:
-            return value
-        (hint, *_) = [argument for argument in arguments if argument is not type(None)]
-        return _typed(hint, value, where)
+        (first, *_) = [argument for argument in arguments if argument is not type(None)]
+        return _typed(type(value) if type(value) in arguments else first, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != any(
             value is a for a in arguments if isinstance(a, bool)

@@ -370,5 +370,12 @@ def test_many_keys_are_read_in_a_moment(tmp_path):
 
 def test_integers_have_64_bits():
     assert parse(TrainConfig, {"decay_steps": 2**62}).decay_steps == 2**62
-    with pytest.raises(ConfigError, match=r"train\.decay_steps: expected an integer of 64 bits"):
-        parse(TrainConfig, {"decay_steps": 2**63}, "train")
+    for key in ("decay_steps", "images"):
+        with pytest.raises(ConfigError, match=rf"train\.{key}: expected an integer of 64 bits"):
+            parse(TrainConfig, {key: 2**63}, "train")
+
+
+@pytest.mark.parametrize("key", ["learning_rate", "gradient_clip"])
+def test_nan_is_no_number_where_there_may_be_none_either(key):
+    with pytest.raises(ConfigError, match=f"train.{key}: expected float. Received: nan"):
+        parse(TrainConfig, {key: float("nan")}, "train")
