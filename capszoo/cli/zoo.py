@@ -76,6 +76,7 @@ def predict(
     net = zoo.load(model)
     data = net.preset.recipe.data
     batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
+    _warn_of_dark_on_light(images, batch, net)
     outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
     if "scores" not in outputs:
         raise ConfigError(f"{model} scores nothing. Its outputs: {', '.join(outputs)}")
@@ -102,20 +103,20 @@ def visualize(
     out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
     model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
 ):
-    """Draw what the capsules of a model do with pictures: activations, coefficients, votes, reconstructions."""
+    """Draw what the capsules of a model do with pictures, and write a page that explains each drawing."""
     import numpy as np
 
     import capszoo as zoo
     from capszoo.data.images import read_image
-    from capszoo.visualize import overview
+    from capszoo.visualize import overview, write_page
 
     net = zoo.load(model)
     data = net.preset.recipe.data
     batch = np.stack([read_image(path, data.raw_shape) for path in images])
-    out.mkdir(parents=True, exist_ok=True)
-    for name, figure in overview(net, np.asarray(net.preprocess(batch)), data.class_names):
-        figure.savefig(out / f"{name}.png")
-        typer.echo(f"drawn: {out / name}.png")
+    _warn_of_dark_on_light(images, batch, net)
+    drawings = overview(net, np.asarray(net.preprocess(batch)), data.class_names)
+    for path in write_page(drawings, out, f"What {model} does with {', '.join(p.name for p in images)}"):
+        typer.echo(f"drawn: {path}")
 
 
 @app.command()
@@ -146,3 +147,18 @@ def export(
 
         with TerminalProgress() as progress:
             record_exports(zoo.get_preset(name), out / name / str(version), progress)
+
+
+def _warn_of_dark_on_light(paths, pictures, net):
+    """Says which pictures are dark on light, where the network has only seen light on dark."""
+    from capszoo.data.polarity import dark_on_light
+
+    if not net.preset.recipe.data.light_on_dark:
+        return
+    for path, picture in zip(paths, pictures, strict=True):
+        if dark_on_light(picture):
+            typer.secho(
+                f"{path.name} is dark on light, and {net.preset.name} has only seen light on dark: invert it.",
+                fg="yellow",
+                err=True,
+            )

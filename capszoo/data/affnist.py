@@ -43,6 +43,7 @@ class Affnist(DataSet):
     version: Literal["transformed", "centred"] = "transformed"
 
     num_classes = 10
+    light_on_dark = True
     licence = f"affNIST by Tijmen Tieleman, made from {LICENCE}"
     class_names = tuple("0123456789")
     image_shape = (40, 40, 1)

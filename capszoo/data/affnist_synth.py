@@ -52,6 +52,7 @@ class AffnistSynth(DataSet):
     seed: int = 0
 
     num_classes = 10
+    light_on_dark = True
     licence = LICENCE
     class_names = tuple("0123456789")
     image_shape = (CANVAS, CANVAS, 1)

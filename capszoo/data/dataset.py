@@ -17,6 +17,7 @@ class DataSet(abc.ABC):
       preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
       validation: how many training images are taken out for validation, where that is an option; validates: whether
         there is a validation split.
+      light_on_dark: whether its pictures are light things on a dark ground, as MNIST's digits.
       views: which viewpoints there are, "all" unless some are left out.
       benchmark: the published data set whose numbers in papers stand beside those on this one: itself, or that of
         which it is a twin.
@@ -27,6 +28,7 @@ class DataSet(abc.ABC):
     class_names: tuple[str, ...]
     licence: str
     labels_per_image = 1
+    light_on_dark = False
     validation = None
     views = "all"
 

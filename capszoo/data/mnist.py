@@ -33,6 +33,7 @@ class MnistLike(DataSet):
     shift: int = 2
 
     num_classes = 10
+    light_on_dark = True
 
     def __post_init__(self):
         require_at_least(self, 0, "validation", "pad", "shift")

@@ -51,6 +51,7 @@ class MultiMnist(DataSet):
     seed: int = 0
 
     num_classes = 10
+    light_on_dark = True
     licence = LICENCE
     labels_per_image = 2
     class_names = tuple("0123456789")

@@ -35,6 +35,7 @@ class RotatedMnist(DataSet):
     seed: int = 0
 
     num_classes = 10
+    light_on_dark = True
     licence = LICENCE
     class_names = tuple("0123456789")
     image_shape = (28, 28, 1)

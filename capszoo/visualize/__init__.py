@@ -13,7 +13,14 @@ from capszoo.visualize.decoding import (
     reconstructions,
 )
 from capszoo.visualize.inference import draw_inferred_poses
+from capszoo.visualize.over_image import (
+    child_centres,
+    coefficient_maps,
+    draw_over_image,
+    vote_distance_maps,
+)
 from capszoo.visualize.overview import overview
+from capszoo.visualize.page import Drawing, write_page
 from capszoo.visualize.parse import draw_parse, draw_samples
 from capszoo.visualize.predictions import draw_predictions
 from capszoo.visualize.routing import (
@@ -42,10 +49,13 @@ from capszoo.visualize.votes import draw_vote_distances, vote_distances, vote_hi
 
 __all__ = [
     "TWEAKS",
+    "Drawing",
     "activation_maps",
     "arrangements",
     "capsule_reconstructions",
+    "child_centres",
     "coefficient_entropy",
+    "coefficient_maps",
     "coefficients",
     "coefficients_by_type",
     "draw_activation_maps",
@@ -54,6 +64,7 @@ __all__ = [
     "draw_coefficients",
     "draw_free_form",
     "draw_inferred_poses",
+    "draw_over_image",
     "draw_parse",
     "draw_perturbations",
     "draw_pictures",
@@ -71,7 +82,9 @@ __all__ = [
     "ranked_support",
     "reconstructions",
     "views",
+    "vote_distance_maps",
     "vote_distances",
     "vote_histogram",
     "winning_poses",
+    "write_page",
 ]

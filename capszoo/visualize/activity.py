@@ -21,7 +21,7 @@ def activation_maps(model, images):
     if not outputs:
         raise ValueError(f"expected a model with capsules on a grid. Received: {model.name!r} without any")
     batches = [
-        {name: _activations(capsules) for name, capsules in batch.items()}
+        {name: activations_of(capsules) for name, capsules in batch.items()}
         for batch in in_batches(model, outputs, images)
     ]
     return {name: np.concatenate([batch[name] for batch in batches]) for name in outputs}
@@ -37,15 +37,17 @@ def draw_activation_maps(maps):
     """
     maps = np.asarray(maps)
     rows, types = len(maps), maps.shape[-1]
-    figure = new_figure(width=0.7 * types + 1.2, height=0.7 * rows + 0.5)
+    figure = new_figure(width=0.75 * types + 1.5, height=0.75 * rows + 0.8)
     grid = figure.subplots(rows, types, squeeze=False)
     for panels, image in zip(grid, maps, strict=True):
         for axes, activations in zip(panels, np.moveaxis(image, -1, 0), strict=True):
             picture = axes.imshow(activations, vmin=maps.min(), vmax=maps.max(), cmap="gray")
             axes.set(xticks=[], yticks=[])
     for number, axes in enumerate(grid[0]):
-        axes.set_title(f"type {number}", fontsize="x-small")
-    figure.colorbar(picture, ax=grid, label="activation")
+        axes.set_title(f"type {number}", fontsize="small")
+    for number, axes in enumerate(grid[:, 0]):
+        axes.set_ylabel(f"image {number}", fontsize="small")
+    figure.colorbar(picture, ax=grid, label="activation, from 0 to 1")
     return figure
 
 
@@ -63,5 +65,6 @@ def _grids(model):
     return grids
 
 
-def _activations(capsules):
+def activations_of(capsules):
+    """Activations `[..., types]` of capsules as a layer takes them: their own, or the lengths of their poses."""
     return capsules[1] if isinstance(capsules, list | tuple) else np.linalg.norm(capsules, axis=-1)

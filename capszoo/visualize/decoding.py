@@ -110,7 +110,7 @@ def draw_perturbations(perturbed, values=TWEAKS, dimensions=None):
         axes.set_yticks([height * (row + 0.5) for row in range(rows)], list(dimensions))
         ends = sorted({0, columns // 2, columns - 1})
         axes.set_xticks([width * (column + 0.5) for column in ends], [f"{values[end]:+.2f}" for end in ends])
-        axes.set(xlabel="added", ylabel="dimension")
+        axes.set(xlabel="added to the dimension", ylabel="dimension of the pose")
     return figure
 
 

@@ -31,7 +31,7 @@ def draw_predictions(images, scores, class_names, poses=None, reconstructions=No
     if len(set(lengths.values())) > 1:
         raise ValueError(f"expected arrays of the same number of images. Received: {lengths}")
     figure = new_figure(
-        width=2.6 * len(columns), height=max(1.6, 0.16 * len(names) + 0.4) * len(scores) + 0.3
+        width=2.6 * len(columns), height=max(1.8, 0.16 * len(names) + 0.7) * len(scores) + 0.3
     )
     grid = figure.subplots(len(scores), len(columns), squeeze=False)
     for panels, (title, (array, show)) in zip(grid.T, columns.items(), strict=True):
@@ -44,12 +44,12 @@ def draw_predictions(images, scores, class_names, poses=None, reconstructions=No
 def _show_scores(axes, scores, names):
     bars = axes.barh(range(len(names)), scores, color="silver")
     bars[int(np.argmax(scores))].set_color("tab:orange")
-    axes.set(xlim=(0, 1))
+    axes.set(xlim=(0, 1), xlabel="activation")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
 
 
 def _show_poses(axes, poses, names, limit):
     axes.imshow(poses.reshape(len(names), -1), vmin=-limit, vmax=limit, cmap="RdBu_r", aspect="auto")
-    axes.set(xticks=[], xlabel="pose")
+    axes.set(xticks=[], xlabel="entry of the pose")
     axes.set_yticks(range(len(names)), names)

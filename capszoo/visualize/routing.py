@@ -80,12 +80,12 @@ def draw_coefficients(coefficients, types, class_names=None):
     """
     means = coefficients_by_type(np.asarray(coefficients), types)
     names = checked_names(class_names, means.shape[-1])
-    figure = new_figure(width=0.26 * len(means) * len(names) + 1.5, height=0.13 * types + 1.5)
+    figure = new_figure(width=max(0.26 * len(means) * len(names) + 1.5, 4.5), height=0.13 * types + 2)
     panels = figure.subplots(1, len(means), sharey=True, squeeze=False)[0]
     for iteration, (axes, mean) in enumerate(zip(panels, means, strict=True), start=1):
         picture = axes.imshow(mean, vmin=0, vmax=means.max(), aspect="auto", cmap="viridis")
         axes.set(title=f"iteration {iteration}", xlabel="parent")
         axes.set_xticks(range(len(names)), names, rotation=90)
     panels[0].set_ylabel("type of child")
-    figure.colorbar(picture, ax=list(panels), label="mean coefficient")
+    figure.colorbar(picture, ax=list(panels), label="mean coefficient, from 0 to 1")
     return figure

@@ -81,7 +81,7 @@ def draw_vote_distances(distances, coefficients, class_names=None, limit=None, b
     edges = np.linspace(0.0, np.max(distances) if limit is None else limit, bins + 1)
     heights = vote_histogram(distances, coefficients, edges)
     names = checked_names(class_names, heights.shape[1])
-    figure = new_figure(width=1.5 * len(names) + 0.8, height=1.2 * len(heights) + 0.6)
+    figure = new_figure(width=1.6 * len(names) + 1, height=1.3 * len(heights) + 0.9)
     grid = figure.subplots(*heights.shape[:2], sharex=True, sharey=limit is not None, squeeze=False)
     for iteration, (panels, rows) in enumerate(zip(grid, heights, strict=True), start=1):
         panels[0].set_ylabel(f"iteration {iteration}")
@@ -91,7 +91,10 @@ def draw_vote_distances(distances, coefficients, class_names=None, limit=None, b
                 axes.set_yscale("log")
     for axes, name in zip(grid[0], names, strict=True):
         axes.set_title(name, fontsize="small")
-    figure.supxlabel("distance of a vote from its parent")
+    figure.supxlabel(
+        "distance of a vote from its parent (Euclidean, over the entries of a pose)", fontsize="medium"
+    )
+    figure.supylabel("votes, weighted by coefficients", fontsize="medium")
     return figure
 
 

@@ -186,7 +186,7 @@ def test_a_run_of_it_lowers_the_validation_error(data):
 
 
 def test_drawings_show_parents_and_samples(subject, images):
-    drawn = dict(visualize.overview(subject.model, images[:3]))
+    drawn = {drawing.name: drawing.figure for drawing in visualize.overview(subject.model, images[:3])}
     assert set(drawn) == {"parse", "samples", "reconstructions"}
     assert len(drawn["parse"].axes) == 9
     assert visualize.draw_samples(subject.model, 2, 3).axes[0].images[0].get_array().shape == (56, 84)

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import keras
@@ -432,12 +433,20 @@ def test_entries_of_the_pose_are_drawn_against_the_factor_and_other_winners_stan
         visualize.draw_poses(values, poses[:5], classes, "azimuth")
 
 
-def test_an_overview_draws_whatever_a_model_has(model, images, matrix_model, pairs):
-    assert [name for name, _ in visualize.overview(model, images, list("abc"))] == [
+@pytest.fixture(scope="module")
+def drawings(model, images):
+    return list(visualize.overview(model, images, list("abc")))
+
+
+def test_an_overview_draws_whatever_a_model_has(drawings, matrix_model, pairs):
+    assert [drawing.name for drawing in drawings] == [
         "reconstructions", "perturbations", "activations_primary_capsules",
         "coefficients_class_capsules", "votes_class_capsules",
+        "coefficients_over_image_class_capsules", "votes_over_image_class_capsules",
     ]  # fmt: skip
-    drawn = dict(visualize.overview(matrix_model, pairs[:2], list("abc")))
+    drawn = {
+        drawing.name: drawing.figure for drawing in visualize.overview(matrix_model, pairs[:2], list("abc"))
+    }
     grids, routed = ["primary_capsules", "conv_capsules1"], ["conv_capsules1", "class_capsules"]
     assert {f"activations_{name}" for name in grids} | {f"votes_{name}" for name in routed} <= set(drawn)
     assert shown(drawn["coefficients_conv_capsules1"].axes[0]).shape == (
@@ -455,7 +464,23 @@ def test_an_overview_of_a_network_without_routed_capsules_draws_what_its_roles_a
     architecture, drawings, images
 ):
     drawn = visualize.overview(architecture.build((20, 20, 1), 2), images)
-    assert [name for name, _ in drawn] == drawings
+    assert [drawing.name for drawing in drawn] == drawings
+
+
+def test_an_overview_explains_each_drawing_in_two_sentences(drawings):
+    for drawing in drawings:
+        assert len(re.findall(r"[^.]{20,}\.(?: |$)", drawing.caption)) == 2, drawing.caption
+        assert drawing.title
+
+
+def test_coefficients_of_an_overview_are_those_of_the_first_image(drawings, model, images):
+    (figure,) = [d.figure for d in drawings if d.name == "coefficients_class_capsules"]
+    first, mixed = (
+        visualize.coefficients_by_type(visualize.coefficients(model, some), types=2)[-1]
+        for some in (images[:1], images)
+    )
+    np.testing.assert_allclose(shown(figure.axes[-2]), first, atol=1e-6)
+    assert np.abs(first - mixed).max() > 1e-5
 
 
 def test_an_overview_needs_a_model_that_knows_its_architecture(model, images):

@@ -107,7 +107,7 @@ def test_reconstructions_of_another_shape_are_not_drawn(images, alone_and_withou
 
 
 def test_the_overview_draws_latent_capsules(model, images):
-    names = [name for name, _ in visualize.overview(model, images[:2], ["a", "b"])]
+    names = [drawing.name for drawing in visualize.overview(model, images[:2], ["a", "b"])]
     assert {"capsule_reconstructions", "perturbations", "coefficients_latent_capsules"} <= set(names)
 
 

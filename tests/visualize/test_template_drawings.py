@@ -74,5 +74,5 @@ def test_other_models_are_refused(draw):
 
 
 def test_the_overview_draws_templates_and_what_objects_make_of_them(model):
-    drawn = dict(overview(model, IMAGES))
+    drawn = {drawing.name: drawing.figure for drawing in overview(model, IMAGES)}
     assert list(drawn) == ["arrangements", "templates", "objects", "samples", "reconstructions"]
