@@ -9,7 +9,7 @@ PICTURES := dynamic_mnist matrix_em_smallnorb sparse_mnist probabilistic_mnist a
 DIGITS := $(wildcard capszoo/data/samples/digits/[0-7]_a.png)
 TOYS := $(wildcard capszoo/data/samples/toys/*.png)
 
-.PHONY: run test lint lock wheels tables docs clean
+.PHONY: run test lint lock wheels tables docs notebooks clean
 
 run: $(VENV)/ready
 	$(BIN)/capszoo list
@@ -50,6 +50,11 @@ tables: $(VENV)/ready
 # The site, in build/site; with warnings as errors.
 docs: $(SITE)/ready tables $(PICTURES:%=docs/pictures/%/index.html)
 	$(SITE)/bin/mkdocs build --quiet --strict
+
+# The notebooks of colab/, executed: this project's libraries under the tools that execute them.
+notebooks: $(SITE)/ready $(VENV)/ready
+	PYTHONPATH=$$($(BIN)/python -c "import site; print(site.getsitepackages()[0])"):$(CURDIR) TF_CPP_MIN_LOG_LEVEL=3 \
+	  $(SITE)/bin/python colab/execute.py
 
 # What builds the site is no part of what runs the project.
 $(SITE)/ready: docs/requirements.txt
