@@ -332,7 +332,9 @@ def test_sigmoid_and_tanh_of_lanes_are_exact_saturate_and_hide_nothing(name, tol
 # Where it is used
 
 
+@functools.cache
 def small_model():
+    """Shared: leave its weights."""
     net = models.MatrixCapsNet(channels=4, primary_types=2, conv1_types=2, conv2_types=2)
     return net.build((20, 20, 1), 3)
 
