@@ -6,6 +6,13 @@ import pytest
 
 from capszoo.results import figures
 
+RECIPE = """\
+model: {name: cnn, channels: [3, 4], hidden: 8}
+data: {name: mnist, validation: 50}
+train: {epochs: 1, batch_size: 50, checkpoint_steps: 3}
+card: {title: tiny, routing: none, reference: none, protocols: {test_error: null}}
+"""
+
 
 @pytest.fixture
 def reproduce(run, tables, tmp_path, monkeypatch):
@@ -60,8 +67,6 @@ def test_a_training_that_is_killed_goes_on_and_its_number_stands_in_the_page(
     data, run, tmp_path, monkeypatch
 ):
     """Real trainings of two epochs on the tiny MNIST."""
-    from tiny import RECIPE
-
     from capszoo.results import queue
 
     (tmp_path / "tiny_mnist.yaml").write_text(RECIPE, encoding="utf-8")
