@@ -31,7 +31,7 @@ class Network:
         if variant == SINGLE:
             recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, num_iterations=1))
         keras.utils.set_random_seed(0)
-        self.recipe = recipe
+        self.recipe, self.variant = recipe, variant
         with dtype_policy(precision):
             model = recipe.build()
             self.objective = recipe.objective(model)
@@ -49,12 +49,23 @@ class Network:
     def training_step(self, size):
         """A function that trains on one batch of `size` images."""
         inputs, targets = self.objective.arrange(self._batch(size))
-        return lambda: self.training.train_on_batch(inputs, targets)
+        return self._as_variant(lambda: self.training.train_on_batch(inputs, targets))
 
     def inference_step(self, size):
         """A function that predicts one batch of `size` images."""
         images = self._batch(size)["images"]
-        return lambda: self.predicting.predict_on_batch(images)
+        return self._as_variant(lambda: self.predicting.predict_on_batch(images))
+
+    def _as_variant(self, step):
+        """`step`, which routes by the graph in the variants of the graph, however it is traced."""
+        if self.variant not in (GRAPH, XLA):
+            return step
+
+        def by_graph():
+            with cpu.host_calls(False):
+                return step()
+
+        return by_graph
 
     def forget(self):
         """Forgets what was compiled, so that the next steps are compiled for the size of their batch alone."""
@@ -75,7 +86,7 @@ class Network:
 
 def _form(model, variant):
     if variant in (GRAPH, XLA):
-        # Another model over the same layers never allows calls from its graphs to this process.
+        # Another model over the same layers, with graphs of its own.
         return keras.Model(model.input, model.output)
     return textbook().twin(model) if variant == OPEN else model
 

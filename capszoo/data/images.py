@@ -1,9 +1,11 @@
-"""Reading one picture from a file into what a model takes."""
+"""Reading pictures, from files, of PIL or as arrays, into what a model takes."""
 
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from capszoo.data.checking import check_shape, check_values, to_float
 
 # Pictures only: Pillow hands an EPS file, whatever its name, to Ghostscript, which runs programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -16,7 +18,7 @@ _LAYOUTS = {1: ("L", 1), 2: ("L", 2), 3: ("RGB", 1)}
 
 
 def read_image(path, image_shape, resize=False):
-    """The picture in a file, as float32 `[H, W, C]` in [0, 1].
+    """The picture in a file, or a PIL image, as float32 `[H, W, C]` in [0, 1].
 
     where:
       path: a regular file of one of `FORMATS`, recognised by its contents, with at most `MAX_PIXELS` pixels; of an
@@ -42,7 +44,7 @@ def read_image(path, image_shape, resize=False):
             f"Received image_shape: {tuple(image_shape)}"
         )
     mode, views = _LAYOUTS[channels]
-    pixels = _pixels(_opened(path), mode, path)
+    pixels = _pixels(path if isinstance(path, Image.Image) else _opened(path), mode, path)
     rows, columns = pixels.shape[:2]
     if (rows, columns) == (height, views * width):
         return _stacked(pixels, views)
@@ -60,6 +62,37 @@ def read_image(path, image_shape, resize=False):
             f"{received}"
         )
     return _resized(_stacked(pixels, views), (width, height))
+
+
+def read_pictures(pictures, image_shape, resize=False):
+    """Pictures of any kind as a batch, float32 `[B, H, W, C]` in [0, 1], and whether a single one was given.
+
+    where:
+      pictures: a path, a PIL image or an array `[H, W, C]`, a list of those, or an array `[B, H, W, C]`. Arrays are
+        uint8 of 0..255 or floats in [0, 1].
+      image_shape, resize: see `read_image`; arrays are never resized.
+
+    Errors: `ValueError` for what is no picture of that shape; see `read_image` and `capszoo.data.checking`.
+    """
+    if isinstance(pictures, np.ndarray) and pictures.ndim > 3:
+        return _checked(pictures, image_shape), False
+    single = not isinstance(pictures, list | tuple)
+    each = [pictures] if single else pictures
+    if not each:
+        raise ValueError("at least one picture is needed. Received: none")
+    read = [
+        _checked(picture[None], image_shape)[0]
+        if isinstance(picture, np.ndarray)
+        else read_image(picture, image_shape, resize)
+        for picture in each
+    ]
+    return np.stack(read), single
+
+
+def _checked(images, image_shape):
+    check_shape(images.shape, image_shape)
+    check_values(images)
+    return to_float(images)
 
 
 def _opened(path):

@@ -48,9 +48,9 @@ def export(
         `preprocess`, which `capszoo.load` sets, give the defaults below.
       version: an integer of at least 1; a server takes the highest.
       stages: names of the layers whose outputs `features` returns; by default the architecture's.
-      class_names: a name per class; by default the data set's, if there are as many.
-      image_shape: `(H, W, C)` of raw images; by default the model's input. Needed where `model.preprocess`
-        changes it.
+      class_names: a name per class; by default those of the model.
+      image_shape: `(H, W, C)` of raw images; by default the model's `raw_shape`, or else its input. Needed where
+        `model.preprocess` changes that.
       examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default four of drawn
         blobs.
 
@@ -70,7 +70,7 @@ def export(
     preprocess = getattr(model, "preprocess", None) or Preprocessing()
     image_shape = _image_shape(model, preprocess, image_shape)
     stages = _stages(model, preset, stages)
-    class_names = _class_names(model, preset, class_names)
+    class_names = _class_names(model, class_names)
     images = drawn(image_shape) if examples is None else _checked_examples(examples, image_shape)
 
     Path(directory).mkdir(parents=True, exist_ok=True)
@@ -167,9 +167,10 @@ def _check_model(model):
 def _image_shape(model, preprocess, image_shape):
     """Shape `(H, W, C)` of raw images, which `preprocess` turns into what the model takes."""
     if image_shape is None:
-        if preprocess.resize or preprocess.crop:
+        image_shape = getattr(model, "raw_shape", None)
+        if image_shape is None and (preprocess.resize or preprocess.crop):
             raise ValueError("image_shape of raw images is needed: this model's preprocessing changes it.")
-        image_shape = model.input_shape[1:]
+        image_shape = image_shape or model.input_shape[1:]
     image_shape = tuple(image_shape)
     made = preprocess(keras.KerasTensor((None, *image_shape))).shape[1:]
     if tuple(made) != tuple(model.input_shape[1:]):
@@ -191,12 +192,11 @@ def _stages(model, preset, stages):
     return stages
 
 
-def _class_names(model, preset, class_names):
+def _class_names(model, class_names):
     count = model.output["scores"].shape[-1] if "scores" in model.output else 0
     if class_names is None:
-        names = [] if preset is None else [str(name) for name in preset.recipe.data.class_names]
-        # A new head has classes that the data set cannot name.
-        return names if len(names) == count else None
+        names = getattr(model, "class_names", ())
+        return [str(name) for name in names] or None
     if len(class_names) != count:
         raise ValueError(f"{count} class names are needed. Received: {list(class_names)}")
     return [str(name) for name in class_names]

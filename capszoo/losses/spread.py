@@ -1,6 +1,7 @@
 """The spread loss of Hinton et al. 2018 and the schedule of its margin."""
 
 import math
+import numbers
 
 import keras
 from keras import ops
@@ -13,7 +14,7 @@ def spread_margin(progress, schedule="linear"):
         m = 0.2 + 0.79 / (1 + exp(-(14 * progress - 4)))         # schedule="sigmoid"
 
     where:
-      progress: in [0, 1].
+      progress: in [0, 1], a number or a tensor.
       m: from 0.2 to 0.9, or from 0.214 to 0.99.
 
     Errors: `ValueError` for another schedule.
@@ -24,7 +25,8 @@ def spread_margin(progress, schedule="linear"):
     if schedule == "linear":
         return 0.2 + 0.7 * progress
     if schedule == "sigmoid":
-        return 0.2 + 0.79 / (1.0 + math.exp(4.0 - 14.0 * progress))
+        exp = math.exp if isinstance(progress, numbers.Real) else ops.exp
+        return 0.2 + 0.79 / (1.0 + exp(4.0 - 14.0 * progress))
     raise ValueError(f"schedule must be 'linear' or 'sigmoid'. Received: {schedule!r}")
 
 

@@ -4,12 +4,11 @@ import dataclasses
 import typing
 
 import keras
-import numpy as np
 
 from capszoo.config import section
 from capszoo.models.architecture import Classifies
 from capszoo.models.network import ImageModel
-from capszoo.models.objective import Objective, set_accuracy
+from capszoo.models.objective import Objective, class_targets, set_accuracy
 
 
 @section("model", "cnn")
@@ -78,9 +77,7 @@ class ConvNet(Classifies):
         num_classes = model.output["scores"].shape[-1]
 
         def arrange(batch):
-            return {"images": batch["images"]}, {
-                "scores": np.eye(num_classes, dtype="float32")[batch["labels"]]
-            }
+            return {"images": batch["images"]}, {"scores": class_targets(batch["labels"], num_classes)[1]}
 
         inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
         losses = {"scores": keras.losses.CategoricalCrossentropy()}

@@ -1,6 +1,6 @@
 """The evidence lower bound as what a generative model is trained on."""
 
-import numpy as np
+from keras import ops
 
 from capszoo.losses import GaussianNegativeLogLikelihood, SummedOutput
 from capszoo.models.network import ImageModel
@@ -18,7 +18,7 @@ def bound_objective(model, divergence, pixel_deviation):
 
     def arrange(batch):
         images = batch["images"]
-        nothing = np.zeros((len(images), divergence.shape[1]), "float32")
+        nothing = ops.zeros((ops.shape(images)[0], divergence.shape[1]))
         return {"images": images}, {"reconstruction": images, "divergence": nothing}
 
     outputs = {"reconstruction": model.output["reconstruction"], "divergence": divergence}

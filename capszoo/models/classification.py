@@ -1,10 +1,8 @@
 """What networks are trained on whose class capsules tell by their activations what an image shows."""
 
-import numpy as np
-
 from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
 from capszoo.models.network import ImageModel
-from capszoo.models.objective import Objective, set_accuracy
+from capszoo.models.objective import Objective, class_targets, set_accuracy
 
 
 def classification(model, loss, labels_per_image=1, scaling="paper", margin="linear") -> Objective:
@@ -27,13 +25,13 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
     }
 
     def arrange(batch):
-        labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
-        targets = np.eye(num_classes, dtype="float32")[labels].sum(axis=1)
+        _, targets = class_targets(batch["labels"], num_classes, labels_per_image)
         if loss == "spread":
             # A batch that is no part of a training is measured with the margin that training ends with.
-            targets *= np.float32(spread_margin(batch.get("progress", 1.0), margin))
+            targets = targets * spread_margin(batch.get("progress", 1.0), margin)
         return {"images": batch["images"]}, {"scores": targets}
 
     inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
     trained = ImageModel(inputs, outputs)
-    return Objective(trained, {"scores": losses[loss]()}, {"scores": [set_accuracy]}, arrange)
+    scores = {"scores": [set_accuracy]}
+    return Objective(trained, {"scores": losses[loss]()}, scores, arrange, scheduled=loss == "spread")

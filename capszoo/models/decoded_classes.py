@@ -1,13 +1,12 @@
 """Networks whose class capsules are vectors: lengths are scores, and a decoder draws what the most active one holds."""
 
 import keras
-import numpy as np
 
 from capszoo.layers import Decoder, Length, MaskCapsules, MostActive
 from capszoo.losses import MarginLoss, ReconstructionLoss
 from capszoo.models.architecture import Classifies, DecodesPoses, Reconstructs
 from capszoo.models.network import ImageModel
-from capszoo.models.objective import Objective, set_accuracy
+from capszoo.models.objective import Objective, class_targets, set_accuracy
 
 
 class DecodesClasses(Classifies, DecodesPoses):
@@ -59,10 +58,9 @@ class DecodesClasses(Classifies, DecodesPoses):
             losses["reconstruction"] = ReconstructionLoss()
 
         def arrange(batch):
-            labels = batch["labels"].reshape(len(batch["images"]), labels_per_image)
-            one_hot = np.eye(num_classes, dtype="float32")[labels]
+            one_hot, present = class_targets(batch["labels"], num_classes, labels_per_image)
             inputs = {"images": batch["images"]}
-            targets = {"scores": one_hot.sum(axis=1)}
+            targets = {"scores": present}
             if self.decoder:
                 inputs["labels"] = one_hot
                 targets["reconstruction"] = (

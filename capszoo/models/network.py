@@ -3,31 +3,68 @@
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
-from capszoo.routing.cpu import host_calls
+from capszoo import config
+from capszoo.data.images import read_pictures
+from capszoo.models.fitting import Fitting, check_images, grey_levels_to_unit
+
+# What is known of a model beside its layers, and saved with it.
+_KNOWN = ("preset", "preprocess", "class_names", "raw_shape", "labels_per_image", "rates")
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class ImageModel(keras.Model):
-    """A functional Keras model of images that says NaN of what is no image, and may route by compiled kernels.
+    """A functional Keras model of images: it refuses what is no image, and trains as its paper does.
 
-    Every output of an image with a pixel that is NaN or infinite is NaN; other images of the batch are not touched. On
-    CPUs a convolution that TensorFlow fuses with its ReLU makes zeros of NaN, and scores would look sure of them.
+    `predict`, `fit`, `evaluate` and calls take uint8 as grey levels 0..255, and floats in [0, 1], or standardised ones
+    where `preprocess` makes those; see `capszoo.data.checking`. Where values are not known before they are used, as in
+    a graph, every output of an image with a pixel that is NaN or infinite is NaN; other images of the batch are not
+    touched. On CPUs a convolution that TensorFlow fuses with its ReLU makes zeros of NaN, and scores would look sure
+    of them.
 
-    Kernels are used in `fit`, `evaluate`, `predict` and their `_on_batch` kin, unless they are compiled with XLA, see
-    `capszoo.routing.cpu`. A graph that somebody else makes of the model, for an export for instance, never calls back
-    into this process.
+    `compile(optimizer)` without a loss is what the paper trains on, decoder and schedules included;
+    `fit(images, labels)` then takes integers, see `capszoo.models.targets`.
 
     where:
       architecture: the `capszoo.models.architecture.Architecture` that has built it, with the roles that it plays;
         None where none has.
+      preset, preprocess: what it was loaded as, and what makes its input of raw images; None for a model of neither.
+      class_names: of the scores, where they are known.
+      raw_shape: `(H, W, C)` of the pictures that `preprocess` takes.
+      labels_per_image: classes in one image.
+      rates: by paths of weights, what their learning rate is multiplied with.
     """
 
     architecture = None
+    preset = None
+    preprocess = None
+    class_names = ()
+    raw_shape = None
+    labels_per_image = 1
+    rates = {}  # noqa: RUF012 - replaced, never changed
+    _fitting = None
+
+    @property
+    def input_spec(self):
+        """None: shapes are checked by `__call__`, whose errors say what to do."""
+
+    @input_spec.setter
+    def input_spec(self, value):
+        pass
+
+    def __call__(self, inputs, *arguments, **options):
+        if not (self._fitting and self._fitting.active):
+            check_images(self, inputs)
+        return super().__call__(inputs, *arguments, **options)
 
     def call(self, inputs, training=None, mask=None, **options):
         # Keras looks for `training` in this signature.
+        if self._fitting and self._fitting.active:
+            with self._fitting.answering(False):
+                return self._fitting.objective.model(inputs, training=training)
+        inputs = keras.tree.map_structure(grey_levels_to_unit, inputs)
         outputs = super().call(inputs, training=training, mask=mask, **options)
         finite = True
         for tensor in keras.tree.flatten(inputs):
@@ -41,17 +78,150 @@ class ImageModel(keras.Model):
 
         return keras.tree.map_structure(marked, outputs)
 
+    def compile(self, optimizer="rmsprop", loss=None, metrics=None, **options):
+        """As in Keras; without a loss the model is trained on what its paper trains it on.
+
+        Errors: `ValueError` for one loss, since there are several outputs.
+        """
+        if self.architecture is None or isinstance(loss, dict):
+            self._fitting = None
+            super().compile(optimizer, loss=loss, metrics=metrics, **options)
+            return
+        if loss is not None:
+            raise ValueError(
+                "compile(optimizer) without a loss trains as the paper does. For a loss of your own, name its output: "
+                f'loss={{"scores": {loss!r}}}, with targets {{"scores": ...}}; or train '
+                f'keras.Model(model.input, model.output["scores"]). Received: loss={loss!r}'
+            )
+        self._fitting = Fitting(self)
+        self._fitting.compile(optimizer, metrics, options, super().compile)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        *,
+        validation_data=None,
+        callbacks=None,
+        initial_epoch=0,
+        **options,
+    ):
+        """As in Keras. Errors: `ImageError` and `ValueError` for arrays that are no images and no labels."""
+        y = self._checked(x, y)
+        if isinstance(validation_data, tuple) and len(validation_data) > 1:
+            images, labels, *weights = validation_data
+            validation_data = (images, self._checked(images, labels), *weights)
+        if self._fitting:
+            callbacks = [*(callbacks or ()), self._fitting.schedule(initial_epoch)]
+        options |= {
+            "validation_data": validation_data,
+            "callbacks": callbacks,
+            "initial_epoch": initial_epoch,
+        }
+        return super().fit(x, y, batch_size, epochs, **options)
+
+    def evaluate(self, x=None, y=None, *arguments, **options):
+        """As in Keras, of what `compile` has chosen; errors as `fit`."""
+        return super().evaluate(x, self._checked(x, y), *arguments, **options)
+
+    def predict(self, x, *arguments, **options):
+        """As in Keras. Errors: `ImageError` for arrays that are no images."""
+        check_images(self, x)
+        return super().predict(x, *arguments, **options)
+
+    def predict_on_batch(self, x):
+        """As in Keras. Errors: `ImageError` for arrays that are no images."""
+        check_images(self, x)
+        return super().predict_on_batch(x)
+
+    def train_on_batch(self, x, y=None, *arguments, **options):
+        """As in Keras; errors as `fit`."""
+        return super().train_on_batch(x, self._checked(x, y), *arguments, **options)
+
+    def test_on_batch(self, x, y=None, *arguments, **options):
+        """As in Keras; errors as `fit`."""
+        return super().test_on_batch(x, self._checked(x, y), *arguments, **options)
+
+    def _checked(self, images, labels):
+        check_images(self, images)
+        return self._fitting.labels(labels) if self._fitting else labels
+
     def train_step(self, *arguments):
-        with host_calls(not self.jit_compile):
+        if self._fitting is None:
+            return super().train_step(*arguments)
+        arguments = self._fitting.arrange(arguments, training=True)
+        with self._fitting.answering(True):
             return super().train_step(*arguments)
 
     def test_step(self, *arguments):
-        with host_calls(not self.jit_compile):
+        if self._fitting is None:
+            return super().test_step(*arguments)
+        arguments = self._fitting.arrange(arguments, training=False)
+        with self._fitting.answering(True):
             return super().test_step(*arguments)
 
-    def predict_step(self, *arguments):
-        with host_calls(not self.jit_compile):
-            return super().predict_step(*arguments)
+    def classify(self, pictures, top=None, resize=False):
+        """What is in pictures: for each, a dict of class names and scores, the highest first.
+
+        where:
+          pictures: a path, a PIL image or an array `[H, W, C]`, and the answer is one dict; or a list of those or an
+            array `[B, H, W, C]`, and the answer is a list of dicts. Arrays are raw: uint8, or floats in [0, 1].
+          top: how many classes each dict has; None for all.
+          resize: scales pictures of another size instead of refusing them.
+
+        Errors: `ValueError` for a network that has no classes, and for what is no picture of its shape.
+
+        >>> import capszoo
+        >>> model = capszoo.load("dynamic_mnist")
+        >>> model.classify("capszoo/data/samples/digits/3_a.png", top=1)  # doctest: +SKIP
+        {'3': 0.97}
+        """
+        if self.preprocess is None or not self.class_names:
+            raise ValueError(
+                f"a preset that tells classes is needed, see capszoo.load. Received: {self.name}"
+            )
+        batch, single = read_pictures(pictures, self.raw_shape, resize)
+        scores = self.predict_on_batch(np.asarray(self.preprocess(batch)))["scores"]
+        answers = []
+        for row in np.asarray(scores):
+            best = row.argsort()[::-1][:top].tolist()
+            answers.append({self.class_names[k]: float(row[k]) for k in best})
+        return answers[0] if single else answers
+
+    def get_config(self):
+        known = {name: getattr(self, name) for name in _KNOWN}
+        architecture = self.architecture and config.to_mapping(self.architecture)
+        known["architecture"] = architecture
+        serialised = {name: keras.saving.serialize_keras_object(value) for name, value in known.items()}
+        return {**super().get_config(), "capszoo": serialised}
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """The model of `get_config`."""
+        config_ = dict(config_)
+        serialised = config_.pop("capszoo", {})
+        model = super().from_config(config_, custom_objects=custom_objects)
+        known = {name: keras.saving.deserialize_keras_object(value) for name, value in serialised.items()}
+        architecture = known.pop("architecture", None)
+        for name, value in known.items():
+            setattr(model, name, tuple(value) if isinstance(value, list) else value)
+        model.architecture = architecture and config.parse_section("model", architecture)
+        return model
+
+    def get_compile_config(self):
+        if self._fitting is None:
+            return super().get_compile_config()
+        return {"as_in_paper": True, "optimizer": keras.saving.serialize_keras_object(self.optimizer)}
+
+    def compile_from_config(self, config_):
+        config_ = dict(config_)
+        if config_.pop("as_in_paper", False):
+            self.compile(keras.saving.deserialize_keras_object(config_["optimizer"]))
+        else:
+            self.compile(**keras.saving.deserialize_keras_object(config_))
+        self.optimizer.build(self.trainable_variables)
 
 
 def trainable_parameters(model) -> int:

@@ -4,7 +4,6 @@ import dataclasses
 import typing
 
 import keras
-import numpy as np
 from keras import ops
 
 from capszoo.config import require_at_least, section
@@ -113,9 +112,8 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
         """Minus the evidence lower bound, of one sample of each image, in nats. Labels are not looked at."""
 
         def arrange(batch):
-            return {"images": batch["images"]}, {
-                "negative_bound": np.zeros((len(batch["images"]), 2), "float32")
-            }
+            nothing = ops.zeros((ops.shape(batch["images"])[0], 2))
+            return {"images": batch["images"]}, {"negative_bound": nothing}
 
         training = ImageModel({"images": model.input}, {"negative_bound": -self.bound(model)})
         return Objective(training, {"negative_bound": SummedOutput()}, {}, arrange)

@@ -1,0 +1,148 @@
+"""Plain Keras training: what `compile`, `fit` and their kin of an `ImageModel` do with images and labels."""
+
+import contextlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.data.checking import check_shape, check_values
+from capszoo.models.freezing import scale_rates
+from capszoo.models.targets import check_labels, label_tensors
+
+
+class Fitting:
+    """An inference model that is compiled to be trained on the objective of its architecture.
+
+    where:
+      model: the `capszoo.models.network.ImageModel`.
+      objective: of its architecture.
+
+    `fit` traces the step of the model itself; inside `answering(True)` the model answers as the objective's model does.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.objective = model.architecture.objective(model, model.labels_per_image)
+        if self.objective.begin is not None:
+            raise ValueError(
+                f"{model.name} begins its training with something of the training images, which `fit` does not do; "
+                "train it with `capszoo train` or `capszoo finetune`."
+            )
+        self.active = False
+        # Steps of the optimiser at which `fit` began and at which it will end, where that is known.
+        self.plan = None
+
+    def compile(self, optimizer, metrics, options, compile_model):
+        """Compiles with the losses and metrics of the objective, and `metrics` of the scores beside them."""
+        of_output = {
+            output: [keras.metrics.MeanMetricWrapper(function, name="accuracy") for function in functions]
+            for output, functions in self.objective.metrics.items()
+        }
+        if metrics:
+            if isinstance(metrics, dict):
+                raise ValueError(f"metrics must be a list, of the scores. Received: {metrics}")
+            of_output["scores"] = of_output.get("scores", []) + list(metrics)
+        compile_model(optimizer, loss=self.objective.losses, metrics=of_output or None, **options)
+        scale_rates(self.model, self.model.rates)
+        shape, k = self.model.input_shape[1:], self.model.labels_per_image
+        labels = np.zeros((1,) if k == 1 else (1, k), "int64")
+        self.objective.build(self.model, {"images": np.zeros((1, *shape), "float32"), "labels": labels})
+
+    @contextlib.contextmanager
+    def answering(self, active):
+        """Inside, the model takes the inputs and gives the outputs of the objective's model, or again its own."""
+        before, self.active = self.active, active
+        try:
+            yield
+        finally:
+            self.active = before
+
+    def arrange(self, arguments, training):
+        """The arguments of Keras' `train_step` or `test_step` with inputs and targets for images and labels."""
+        *state, data = arguments
+        images, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        batch, valid = {"images": grey_levels_to_unit(images)}, True
+        if "scores" in self.objective.losses:
+            if labels is None:
+                raise ValueError("labels are needed: fit(images, labels). Received: None")
+            if isinstance(labels, dict):
+                raise ValueError(f"labels must be one array. Received: a dict of {', '.join(labels)}")
+            count = self.model.output["scores"].shape[-1]
+            batch["labels"], valid = label_tensors(labels, count, self.model.labels_per_image)
+        if training and self.objective.scheduled and self.plan:
+            start, end = self.plan
+            # On JAX a step is given the optimiser's variables, of which the first counts the steps.
+            done = state[0][2][0] if state else self.model.optimizer.iterations
+            progress = (ops.cast(done, "float32") - start) / max(1, end - start)
+            batch["progress"] = ops.clip(progress, 0.0, 1.0)
+        inputs, targets = self.objective.arrange(batch)
+        if "scores" in targets:
+            # What is no label makes a loss that is no number, instead of one that looks like success.
+            valid = ops.expand_dims(valid, -1)
+            targets["scores"] = ops.where(valid, targets["scores"], float("nan"))
+        return *state, (inputs, targets) if weights is None else (inputs, targets, weights)
+
+    def schedule(self, initial_epoch):
+        """A callback that tells the objective when `fit` will end."""
+        # The plan is part of the graph.
+        if self.objective.scheduled and self.plan:
+            self.model.train_function = None
+        self.plan = None
+        return _Plan(self, initial_epoch)
+
+    def labels(self, labels):
+        """`labels` checked, where they are an array; a data set's are looked at as they come."""
+        if "scores" not in self.objective.losses or not isinstance(labels, np.ndarray | list | tuple):
+            return labels
+        return check_labels(labels, self.model.output["scores"].shape[-1], self.model.labels_per_image)
+
+
+class _Plan(keras.callbacks.Callback):
+    """Counts the steps that `fit` is going to take."""
+
+    def __init__(self, fitting, initial_epoch):
+        super().__init__()
+        self.fitting, self.initial_epoch = fitting, initial_epoch
+
+    def on_train_begin(self, logs=None):
+        steps = self.params.get("steps")
+        if steps:
+            start = int(self.fitting.model.optimizer.iterations)
+            self.fitting.plan = start, start + steps * (self.params["epochs"] - self.initial_epoch)
+
+
+def check_images(model, images):
+    """Errors: `ImageError` unless arrays or tensors are what `model` takes; anything else is not looked at.
+
+    Values are looked at where they are known, and where it is known what `model` takes.
+    """
+    shape = getattr(images, "shape", None)
+    if shape is None or isinstance(model.input, dict):
+        return
+    # A stream may not know its rank.
+    if getattr(shape, "rank", 0) is None:
+        return
+    check_shape(shape, model.input_shape[1:])
+    values = None if model.preprocess is None else _values(images)
+    if values is not None:
+        check_values(values, model.preprocess.standardise)
+
+
+def grey_levels_to_unit(images):
+    """uint8 of 0..255 as float32 in [0, 1]; floats stay."""
+    if keras.backend.standardize_dtype(images.dtype) != "uint8":
+        return images
+    return ops.cast(images, "float32") / 255.0
+
+
+def _values(images):
+    """An array or a tensor as an array; None for a tensor without values yet, as where a graph is traced."""
+    if isinstance(images, np.ndarray):
+        return images
+    if isinstance(images, keras.KerasTensor) or not ops.is_tensor(images):
+        return None
+    try:
+        return np.asarray(images)
+    except (NotImplementedError, TypeError, AttributeError):
+        return None

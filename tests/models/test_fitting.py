@@ -1,0 +1,201 @@
+"""Plain Keras: `compile(optimizer)` and `fit(images, labels)` train a network as its paper does."""
+
+import keras
+import numpy as np
+import pytest
+from tiny import draw_bars
+
+from capszoo.data.preprocessing import Preprocessing
+from capszoo.models import ConsensusEMNet, ConvNet, DynamicCapsNet, MatrixCapsNet, SparseCapsNet
+from capszoo.models.freezing import freeze_below
+from capszoo.models.targets import check_labels, label_tensors
+
+DYNAMIC = DynamicCapsNet(channels=8, primary_types=2)
+MATRIX = MatrixCapsNet(channels=8, primary_types=2, conv1_types=3, conv2_types=3, num_iterations=1)
+SMALL = {
+    "dynamic": DYNAMIC,
+    "matrix": MATRIX,
+    "cnn": ConvNet(channels=(4, 4), hidden=8),
+    "consensus": ConsensusEMNet(channels=8, primary_types=2, conv1_types=3, conv2_types=3),
+}
+LEVELS, LABELS = draw_bars(40, 0)
+IMAGES = LEVELS[..., None] / np.float32(255)
+LABELS = LABELS.astype("int64")
+
+
+def built(architecture, classes=10):
+    keras.utils.set_random_seed(0)
+    model = architecture.build((28, 28, 1), classes)
+    model.preprocess = Preprocessing()
+    return model
+
+
+def weights_of(model):
+    return [np.asarray(weight).copy() for weight in model.trainable_weights]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dynamic", "matrix", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cnn", "consensus"))],
+)
+def test_fit_does_what_a_step_on_the_objective_does(name):
+    fitted, stepped = built(SMALL[name]), built(SMALL[name])
+    keras.utils.set_random_seed(1)
+    fitted.compile(keras.optimizers.SGD(0.1))
+    logs = fitted.fit(IMAGES, LABELS, batch_size=40, shuffle=False, verbose=0).history
+    keras.utils.set_random_seed(1)
+    objective = SMALL[name].objective(stepped)
+    objective.model.compile(keras.optimizers.SGD(0.1), loss=objective.losses)
+    batch = {"images": IMAGES, "labels": LABELS, "progress": 0.0}
+    loss = objective.model.train_on_batch(*objective.arrange(batch), return_dict=True)["loss"]
+    assert "accuracy" in " ".join(logs)
+    np.testing.assert_allclose(logs["loss"], [loss], rtol=1e-4)
+    if name != "cnn":  # whose dropout has a state of its own
+        for one, other in zip(weights_of(fitted), weights_of(stepped), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_few_epochs_teach_bars():
+    model = built(DYNAMIC)
+    model.compile(keras.optimizers.Adam(3e-3))
+    model.fit(LEVELS[..., None], LABELS[:, None], batch_size=20, epochs=12, verbose=0)
+    logs = model.evaluate(IMAGES, np.eye(10)[LABELS], verbose=0, return_dict=True)
+    assert logs["scores_accuracy"] > 0.5
+    assert set(logs) == {"loss", "scores_loss", "reconstruction_loss", "scores_accuracy"}
+
+
+def test_the_margin_of_the_spread_loss_grows_up_to_the_end_of_fit():
+    # Equal scores of two classes: the loss is the squared margin.
+    model = built(MATRIX, classes=2)
+    for weight in model.trainable_weights:
+        weight.assign(keras.ops.zeros_like(weight))
+    model.compile(keras.optimizers.SGD(0.0))
+    losses = []
+
+    class Losses(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            losses.append(logs["loss"])
+
+    model.fit(IMAGES[:20], LABELS[:20] % 2, batch_size=20, epochs=2, verbose=0, callbacks=[Losses()])
+    np.testing.assert_allclose(losses, [0.2**2, 0.55**2], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (LABELS + 1, r"\[0, 10\).*Received: 1 to 10"),
+        (LABELS - 1, "Received: -1 to 8"),
+        (LABELS + 0.5, "must be integers"),
+        (np.eye(12)[LABELS], r"one-hot rows \[N, 10\]"),
+        (np.full((40, 10), 0.1), "must be integers"),
+        (LABELS.reshape(20, 2), r"must be integers \[N\]"),
+    ],
+)
+def test_what_is_no_label_is_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        check_labels(labels, 10)
+
+
+def test_labels_in_a_column_and_one_hot_rows_are_the_same_labels():
+    for labels in (LABELS, LABELS[:, None], np.eye(10)[LABELS], list(LABELS), LABELS.astype("float32")):
+        np.testing.assert_array_equal(check_labels(labels, 10), LABELS)
+        tensor = keras.ops.convert_to_tensor(np.asarray(labels))
+        rows, valid = label_tensors(tensor, 10)
+        np.testing.assert_array_equal(rows, LABELS)
+        assert np.all(valid)
+
+
+def test_two_labels_an_image_come_as_rows():
+    pairs = np.array([[1, 3], [0, 9]])
+    hot = np.eye(10)[pairs].sum(axis=1)
+    np.testing.assert_array_equal(check_labels(pairs, 10, 2), pairs)
+    np.testing.assert_array_equal(check_labels(hot, 10, 2), pairs)
+    with pytest.raises(ValueError, match=r"\[N, 2\]"):
+        check_labels(LABELS, 10, 2)
+
+
+def test_a_stream_of_what_is_no_label_has_no_loss():
+    _, valid = label_tensors(keras.ops.convert_to_tensor([3, 10, -1]), 10)
+    np.testing.assert_array_equal(valid, [True, False, False])
+    _, valid = label_tensors(keras.ops.convert_to_tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]), 3)
+    np.testing.assert_array_equal(valid, [False, True])
+
+
+def test_images_are_checked_wherever_they_go_in():
+    model = built(DYNAMIC)
+    model.compile("adam")
+    for wrong, message in ((IMAGES * 255, r"in \[0, 1\]"), (IMAGES[..., 0], r"\[B, 28, 28, 1\]")):
+        for use in (
+            model,
+            model.predict,
+            model.predict_on_batch,
+            lambda images: model.fit(images, LABELS),
+            lambda images: model.evaluate(images, LABELS),
+            lambda images: model.fit(IMAGES, LABELS, validation_data=(images, LABELS)),
+            lambda images: model.train_on_batch(images, LABELS),
+        ):
+            with pytest.raises(ValueError, match=message):
+                use(wrong)
+
+
+def test_grey_levels_are_the_same_image():
+    model = built(DYNAMIC)
+    expected = model.predict(IMAGES, verbose=0)["scores"]
+    np.testing.assert_allclose(model.predict(LEVELS[..., None], verbose=0)["scores"], expected, atol=1e-6)
+    np.testing.assert_allclose(model(LEVELS[..., None])["scores"], expected, atol=1e-6)
+
+
+def test_one_loss_for_several_outputs_is_refused_with_what_to_do():
+    with pytest.raises(ValueError, match=r"compile\(optimizer\) without a loss.*Received: loss='mse'"):
+        built(DYNAMIC).compile("adam", loss="mse")
+
+
+@pytest.mark.slow
+def test_a_loss_of_ones_own_names_its_output():
+    model = built(MATRIX)
+    model.compile("adam", loss={"scores": "mse", "poses": None})
+    logs = model.train_on_batch(IMAGES, {"scores": np.eye(10)[LABELS]}, return_dict=True)
+    assert np.isfinite(logs["loss"])
+
+
+@pytest.mark.slow
+def test_a_network_without_classes_is_fitted_to_images_alone():
+    model = built(SparseCapsNet(channels=8, primary_types=2, latent_capsules=4))
+    model.compile("adam")
+    assert model.fit(IMAGES, batch_size=20, epochs=2, verbose=0).history["loss"][1] > 0
+
+
+def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly():
+    model = built(MATRIX)
+    assert freeze_below(model, "conv_capsules2") == ["images", "conv1", "primary_capsules", "conv_capsules1"]
+    model.rates = {"conv_capsules2/kernel": 0.25}
+    before = {weight.path: np.asarray(weight).copy() for weight in model.weights}
+    model.compile(keras.optimizers.Lion(1e-3))
+    model.train_on_batch(IMAGES, LABELS)
+    moved = {
+        weight.path: np.abs(np.asarray(weight).copy() - before[weight.path]).max() for weight in model.weights
+    }
+    assert not any(moved[path] for path in moved if path.startswith(("conv1/", "primary", "conv_capsules1")))
+    # A step of Lion is the learning rate.
+    assert moved["class_capsules/kernel"] == pytest.approx(1e-3, rel=0.02)
+    assert moved["conv_capsules2/kernel"] == pytest.approx(0.25e-3, rel=0.02)
+    with pytest.raises(ValueError, match=r"class_capsules.*Received: 'top'"):
+        freeze_below(model, "top")
+
+
+def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
+    model = built(MATRIX)
+    model.class_names, model.raw_shape, model.rates = tuple("abcdefghij"), (28, 28, 1), {"conv1/kernel": 0.5}
+    model.compile(keras.optimizers.Adam(3e-4))
+    model.train_on_batch(IMAGES, LABELS)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.architecture == MATRIX
+    assert again.class_names == model.class_names
+    assert again.raw_shape == (28, 28, 1)
+    assert again.rates == {"conv1/kernel": 0.5}
+    np.testing.assert_array_equal(again.predict(IMAGES)["scores"], model.predict(IMAGES)["scores"])
+    assert again.classify(IMAGES[0]) == model.classify(IMAGES[0])
+    # It goes on learning where it was, optimiser included.
+    assert again.train_on_batch(IMAGES, LABELS) == pytest.approx(model.train_on_batch(IMAGES, LABELS))
