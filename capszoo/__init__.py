@@ -16,21 +16,40 @@ from typing import TYPE_CHECKING
 from capszoo.zoo.listing import describe, list_models
 from capszoo.zoo.loading import create, load
 from capszoo.zoo.presets import get_preset
+from capszoo.zoo.reloading import watch
 
 if TYPE_CHECKING:
     from capszoo.exporting import export
     from capszoo.protocols import evaluate
+    from capszoo.zoo.finetuning import finetune
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "create", "describe", "evaluate", "export", "get_preset", "list_models", "load"]
+__all__ = [
+    "__version__",
+    "create",
+    "describe",
+    "evaluate",
+    "export",
+    "finetune",
+    "get_preset",
+    "list_models",
+    "load",
+]
+
+# `keras.saving.load_model` then knows what the models of this package are made of.
+watch()
 
 
 def __getattr__(name: str):
-    # These two need Keras, so they come when they are asked for.
+    # These need Keras, so they come when they are asked for.
     if name == "evaluate":
         from capszoo.protocols import evaluate
 
         return evaluate
+    if name == "finetune":
+        from capszoo.zoo.finetuning import finetune
+
+        return finetune
     if name == "export":
         from capszoo.exporting import export
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Name, Weights, app
+from capszoo.cli.app import Name, Trained, Weights, app
 from capszoo.config import ConfigError
 
 
@@ -58,7 +58,7 @@ def predict(
     images: Annotated[
         list[Path], typer.Argument(help="Pictures; a stereo pair is one, the left view in its left half.")
     ],
-    model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
+    model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
     out: Annotated[
         Path | None, typer.Option(help="Draw pictures, scores and reconstructions to this file.")
     ] = None,
@@ -70,19 +70,16 @@ def predict(
     import numpy as np
 
     import capszoo as zoo
-    from capszoo.data.images import read_image
-    from capszoo.models.architecture import Classifies
+    from capszoo.data.images import read_pictures
 
     net = zoo.load(model)
-    data = net.preset.recipe.data
-    batch = np.stack([read_image(path, data.raw_shape, resize=resize) for path in images])
+    batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
     outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
     if "scores" not in outputs:
         raise ConfigError(f"{model} scores nothing. Its outputs: {', '.join(outputs)}")
     # A network trained without labels has capsules that stand for no class.
-    latent = [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
-    names = data.class_names if net.preset.recipe.model.has(Classifies) else latent
+    names = net.class_names or [f"capsule {k}" for k in range(outputs["scores"].shape[-1])]
     for path, scores in zip(images, outputs["scores"], strict=True):
         best = np.argsort(-scores)[:3]
         typer.echo(f"{path.name}: " + "  ".join(f"{names[k]} {scores[k]:.3f}" for k in best))
@@ -101,27 +98,27 @@ def predict(
 def visualize(
     images: Annotated[list[Path], typer.Argument(help="Pictures, as for `capszoo predict`.")],
     out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
-    model: Annotated[str, typer.Option(help="A preset.")] = "dynamic_mnist",
+    model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
 ):
     """Draw what the capsules of a model do with pictures, and write a page that explains each drawing."""
     import numpy as np
 
     import capszoo as zoo
-    from capszoo.data.images import read_image
+    from capszoo.data.images import read_pictures
     from capszoo.visualize import overview, write_page
 
     net = zoo.load(model)
-    data = net.preset.recipe.data
-    batch = np.stack([read_image(path, data.raw_shape) for path in images])
+    batch, _ = read_pictures(images, net.raw_shape)
     _warn_of_dark_on_light(images, batch, net)
-    drawings = overview(net, np.asarray(net.preprocess(batch)), data.class_names)
+    names = net.class_names or net.preset.recipe.data.class_names
+    drawings = overview(net, np.asarray(net.preprocess(batch)), names)
     for path in write_page(drawings, out, f"What {model} does with {', '.join(p.name for p in images)}"):
         typer.echo(f"drawn: {path}")
 
 
 @app.command()
 def export(
-    name: Name,
+    name: Trained,
     out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
     version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
     weights: Weights = None,
@@ -135,9 +132,8 @@ def export(
     from capszoo.protocols.tables import show
 
     model = zoo.load(name, weights=weights)
-    report = zoo.export(
-        model, out, name=name, version=version, image_shape=model.preset.recipe.data.raw_shape
-    )
+    preset, name = model.preset, model.preset.name
+    report = zoo.export(model, out, name=name, version=version)
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
     show(export_table(report))
@@ -146,7 +142,7 @@ def export(
         from capszoo.progress.terminal import TerminalProgress
 
         with TerminalProgress() as progress:
-            record_exports(zoo.get_preset(name), out / name / str(version), progress)
+            record_exports(preset, out / name / str(version), progress)
 
 
 def _warn_of_dark_on_light(paths, pictures, net):

@@ -69,8 +69,8 @@ class Recipe:
     stages: tuple[Stage, ...] = ()
     search: object | None = None
 
-    def build(self, num_classes=None):
-        """The untrained inference model; `num_classes` replaces the data set's own number of classes.
+    def build(self, num_classes=None, image_shape=None):
+        """The untrained inference model; the arguments replace the data set's own number of classes and shape.
 
         Errors: `ConfigError` for a `num_classes` that is not an integer of at least 2, and for any where the
         architecture does not classify; naming the key, for what is too large, see `capszoo.models.size`.
@@ -90,9 +90,16 @@ class Recipe:
                 raise config.ConfigError(
                     f"num_classes must be an integer of at least 2. Received: {num_classes!r}"
                 )
-        arguments = (self.data.image_shape, int(num_classes), self.data.labels_per_image)
+        shape = self.data.image_shape if image_shape is None else tuple(image_shape)
+        if len(shape) != 3 or not all(isinstance(size, int) and size >= 1 for size in shape):
+            raise config.ConfigError(
+                f"image_shape must be (H, W, C), each at least 1. Received: {image_shape!r}"
+            )
+        arguments = (shape, int(num_classes), self.data.labels_per_image)
         check_size(self.model, *arguments)
-        return self.model.build(*arguments)
+        model = self.model.build(*arguments)
+        model.labels_per_image = self.data.labels_per_image
+        return model
 
     def objective(self, model):
         """What `model` is trained on, see `capszoo.models.Objective`."""

@@ -134,14 +134,21 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
     write_arrays(path, arrays, metadata)
 
 
-def start_weights(model, path) -> list[str]:
+def start_weights(model, path, fresh=()) -> list[str]:
     """Gives `model` every weight of `path` that it has in the same shape; returns the paths of those left as they are.
+
+    where:
+      fresh: prefixes of the paths of weights that are left as they are in any case.
 
     Errors: `WeightsError` for a file without one such weight, and for numbers that are not finite; the model is then
     unchanged.
     """
     stored, _ = read_header(path)
-    weights = {weight.path: weight for weight in model.weights if weight.path in stored}
+    weights = {
+        weight.path: weight
+        for weight in model.weights
+        if weight.path in stored and not weight.path.startswith(tuple(fresh))
+    }
     found = {name: weight for name, weight in weights.items() if not _misfit(stored[name], weight)}
     if not found:
         raise WeightsError(

@@ -1,7 +1,7 @@
 """Presets: the registry of named models, and what list, describe, create and load read from it.
 
-A preset is a recipe in `zoo_configs/`, or weights that were published from a recipe elsewhere. Where there are weights
-it has a folder with
+A preset is a recipe in `zoo_configs/`, or weights that were published from a recipe elsewhere; the folder of a run
+stands for its own recipe and its best weights wherever a preset does. Where weights are published a folder has
   card.json             everything known of the weights,
   weights.safetensors   the weights,
   check.safetensors     a fixed input and the outputs it must give.
@@ -9,18 +9,23 @@ Nothing here imports Keras until a model is made.
 """
 
 import dataclasses
+import json
+from pathlib import Path
 
+from capszoo import config
 from capszoo.zoo import locating, recipes
 from capszoo.zoo.card import Card, read_card
+from capszoo.zoo.locating import CARD
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A named model: its recipe as plain data, and the card of its weights where it has any."""
+    """A named model: its recipe as plain data, the card of its weights where it has any, and of a run its folder."""
 
     name: str
     mapping: dict
     card: Card | None
+    run: Path | None = None
 
     @property
     def recipe(self):
@@ -31,6 +36,20 @@ class Preset:
             others = {part: mapping[part] for part in ("card", "search") if part in mapping}
             mapping = {**others, **self.card.recipe}
         return recipes.parse_recipe(self.name, mapping)
+
+    def get_config(self) -> dict:
+        """What a `.keras` file keeps: recipe and card, as JSON."""
+        return {
+            "name": self.name,
+            "mapping": json.dumps(self.mapping),
+            "card": self.card and self.card.to_json(),
+        }
+
+    @classmethod
+    def from_config(cls, config_: dict) -> "Preset":
+        """The preset of `get_config`."""
+        card = config_["card"] and config.parse(Card, json.loads(config_["card"]), "card")
+        return cls(config_["name"], json.loads(config_["mapping"]), card)
 
     @property
     def architecture(self) -> str:
@@ -49,12 +68,16 @@ class Preset:
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name. Errors: `ConfigError` naming the nearest one.
+    """The preset of that name, or of the run in that folder. Errors: `ConfigError` naming the nearest one.
 
     >>> preset = get_preset("matrix_em_mnist")
     >>> preset.architecture, preset.routing, preset.card.parameters
     ('matrix_em', 'em', 68308)
     """
+    if recipes.is_run(name):
+        folder = Path(name)
+        card = read_card(folder / CARD) if (folder / CARD).is_file() else None
+        return Preset(folder.resolve().name, config.read_yaml(folder / recipes.RUN), card, folder)
     name = recipes.current_name(name)
     mapping = recipes.mapping_of(name)
     path = locating.weights_folder() / name / locating.CARD

@@ -18,6 +18,15 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "zoo_configs"
 
 
+# In the folder of a run.
+RUN = "recipe.yaml"
+
+
+def is_run(name: str) -> bool:
+    """Whether `name` is the folder of a run rather than a preset."""
+    return (Path(name) / RUN).is_file()
+
+
 # Names that presets had before.
 FORMER_NAMES = {
     "dense_mnist": "unmasked_mnist",
@@ -58,15 +67,22 @@ def mapping_of(name: str) -> dict:
 
 
 def read_recipe(name_or_path, overrides=()) -> Recipe:
-    """The recipe of a preset's name or of a YAML file, with `section.key=value` overrides laid over it.
+    """The recipe of a preset's name, of a YAML file or of a run's folder, with `section.key=value` laid over it.
 
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
+    described = {}
+    if is_run(name_or_path):
+        card = Path(name_or_path) / locating.CARD
+        described = {"card": read_card(card).described()} if card.is_file() else {}
+        name_or_path = Path(name_or_path) / RUN
     name_or_path = current_name(str(name_or_path))
     path = Path(name_or_path)
     is_file = path.suffix in (".yaml", ".yml")
-    written = config.read_yaml(path) if is_file else mapping_of(name_or_path)
+    written = {**described, **config.read_yaml(path)} if is_file else mapping_of(name_or_path)
     name = path.stem if is_file else name_or_path
+    if path.name == RUN:
+        name = path.resolve().parent.name
     try:
         recipe = parse_recipe(name, config.apply_overrides(written, overrides))
         return dataclasses.replace(recipe, dataset=written.get("data", {}).get("name", recipe.dataset))
