@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Name, Overrides, RecipeName, app
+from capszoo.cli.app import Name, Overrides, RecipeName, Trained, app
 
 
 @app.command()
@@ -18,13 +18,35 @@ def train(
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.training.run import train as run
     from capszoo.zoo.recipes import read_recipe
+    from capszoo.zoo.starting import find_start
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / parsed.name
     with TerminalProgress() as progress:
-        record = run(parsed, directory, progress)
+        record = run(parsed, directory, progress, find=find_start)
     best = record.get("best_validation_error")
     typer.echo(f"{'' if best is None else f'best validation error {best:.2%}; '}run folder: {directory}")
+
+
+@app.command()
+def finetune(
+    name: Trained,
+    data: Annotated[
+        str,
+        typer.Argument(help="A folder of pictures, a data set of capszoo, or one of TensorFlow Datasets."),
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/PRESET_DATA].")] = None,
+):
+    """Train a preset on other data, measure it, and write its card; the run is then used like a preset."""
+    import capszoo as zoo
+    from capszoo.progress.terminal import TerminalProgress
+
+    with TerminalProgress() as progress:
+        card, folder = zoo.finetune(name, data, out, overrides=overrides or (), progress=progress)
+    for metric in card.metrics:
+        typer.echo(metric.sentence())
+    typer.echo(f"run folder: {folder}; use it like a preset: capszoo predict --model {folder} PICTURE")
 
 
 @app.command()
@@ -65,11 +87,12 @@ def publish(
     """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.zoo.publishing import publish as make
-    from capszoo.zoo.recipes import read_recipe
+    from capszoo.zoo.recipes import is_run, read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
+    run = run or (Path(recipe) if is_run(recipe) else Path("runs") / parsed.name)
     with TerminalProgress() as progress:
-        card = make(parsed, run or Path("runs") / parsed.name, out, dtype, progress, search)
+        card = make(parsed, run, out, dtype, progress, search)
     typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")
 
 

@@ -6,6 +6,7 @@ from capszoo.data.coil20 import Coil20
 from capszoo.data.dataset import DataSet
 from capszoo.data.eth80 import Eth80
 from capszoo.data.fashion_mnist import FashionMnist
+from capszoo.data.folder import Folder
 from capszoo.data.mnist import Mnist
 from capszoo.data.multimnist import MultiMnist
 from capszoo.data.pipeline import Batches, evaluation_batches
@@ -13,6 +14,7 @@ from capszoo.data.rotated_mnist import RotatedMnist
 from capszoo.data.smallnorb import Smallnorb, Synthnorb
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import ArraySplit, Split
+from capszoo.data.tfds import Tfds
 
 __all__ = [
     "Affnist",
@@ -24,11 +26,13 @@ __all__ = [
     "DataSet",
     "Eth80",
     "FashionMnist",
+    "Folder",
     "Mnist",
     "MultiMnist",
     "RotatedMnist",
     "Smallnorb",
     "Split",
     "Synthnorb",
+    "Tfds",
     "evaluation_batches",
 ]

@@ -19,8 +19,11 @@ class TrainConfig:
       batch_size: images per step; the last incomplete batch of an epoch is left out.
       images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
-      start_from: a file of weights to begin with, such as `runs/NAME/best.safetensors`, wherever it has one of the
-        model's in its shape; None begins with random ones, or in a recipe with stages with those of the stage before.
+      start_from: what to begin with: a preset, the folder of a run or a file of weights, wherever it has one of the
+        model's in its shape. Class capsules that were trained on other classes than the data's are not taken over.
+        None begins with random weights, or in a recipe with stages with those of the stage before.
+      freeze: a stage of the network; the layers below it learn nothing.
+      pretrained_rate: what the learning rate of weights that come from `start_from` is multiplied with, in (0, 1].
       schedule: how the learning rate falls; "exponential", with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
         rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.
@@ -45,6 +48,8 @@ class TrainConfig:
     images: int | None = None
     seed: int = 0
     start_from: str | None = None
+    freeze: str | None = None
+    pretrained_rate: float = 1.0
     schedule: typing.Literal["exponential", "cosine"] = "exponential"
     learning_rate: float = 1e-3
     decay_rate: float = 0.96
@@ -81,6 +86,8 @@ class TrainConfig:
                 raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
         if self.warmup_steps and self.schedule != "cosine":
             raise ConfigError(f"train.warmup_steps: only 'cosine' warms up. Received: {self.schedule!r}")
+        if not 0 < self.pretrained_rate <= 1:
+            raise ConfigError(f"train.pretrained_rate: must be in (0, 1]. Received: {self.pretrained_rate}")
         if self.average is not None and not 0 < self.average < 1:
             raise ConfigError(f"train.average: must be in (0, 1) or null. Received: {self.average}")
         if self.gradient_clip is not None and not self.gradient_clip > 0:

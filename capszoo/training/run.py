@@ -29,6 +29,7 @@ from capszoo.config import ConfigError
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
+from capszoo.models.freezing import freeze_below, scale_rates
 from capszoo.progress import QUIET
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim
@@ -38,7 +39,8 @@ from capszoo.training.health import TrainingDiverged, check_health, check_memory
 from capszoo.training.mixup import mix
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
-from capszoo.training.weight_files import WeightsError, save_weights, start_weights
+from capszoo.training.start import Start, start_of_file
+from capszoo.training.weight_files import WeightsError, save_weights
 
 LOGGER = logging.getLogger(__name__)
 
@@ -54,11 +56,12 @@ def dtype_policy(name):
         keras.config.set_dtype_policy(before)
 
 
-def train(recipe, directory, progress=QUIET, pause_after=None):
+def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_file):
     """Trains `recipe`, all its stages, in `directory`, or goes on where a run of the same recipe stopped there.
 
     `progress` counts steps, in a task for each stage, and says a line for each epoch; see `capszoo.progress`.
     `pause_after` ends the call after so many epochs of the last stage; a later call goes on from there.
+    `find` says what `train.start_from` names, a `capszoo.training.start.Start`.
     Returns the record of the last epoch, a dict.
     Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, or another process
     trains there; `WeightsError` for a run that has lost its weights; `TrainingDiverged` for a loss that is not finite,
@@ -69,7 +72,7 @@ def train(recipe, directory, progress=QUIET, pause_after=None):
     with locked(directory, busy):
         remove_temporary(directory)
         claim(recipe, directory)
-        start = recipe.train.start_from
+        start = recipe.train.start_from and find(recipe.train.start_from)
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
         for stage in () if (directory / FILE).exists() else recipe.stages:
             folder = stage_folder(directory, stage)
@@ -77,7 +80,7 @@ def train(recipe, directory, progress=QUIET, pause_after=None):
             remove_temporary(folder)
             claim(recipe.at(stage), folder)
             _Run(recipe.at(stage), folder, progress, start).finish()
-            start = folder / BEST
+            start = Start(folder / BEST)
         return _Run(recipe, directory, progress, start).finish(pause_after)
 
 
@@ -100,6 +103,8 @@ class _Run:
         keras.utils.set_random_seed(config.seed)
         with dtype_policy(config.precision):
             self.model = recipe.build()
+            if config.freeze:
+                freeze_below(self.model, config.freeze)
             self.objective = recipe.objective(self.model)
         self.validation = recipe.data.open("validation") if recipe.data.validates else None
         # Whose error can end the run.
@@ -111,7 +116,7 @@ class _Run:
             raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
-        self._compile()
+        self._compile(start)
         self.checkpoint = Checkpoint(directory, self.model, self.objective.model)
         self.step, self.best_error, self.stopped = 0, None, False
         if self.checkpoint.path.exists():
@@ -121,17 +126,17 @@ class _Run:
             self._save()
 
     def _start(self, start):
-        """Gives the model the weights that it begins with, wherever the file `start` has one in its shape."""
+        """Gives the model the weights that it begins with, wherever `start` has one in its shape."""
         fresh = [weight.path for weight in self.model.weights]
         if start:
-            fresh = start_weights(self.model, start)
-            LOGGER.info("starting from %s; random: %s", start, ", ".join(fresh) or "nothing")
+            fresh = start.give(self.recipe, self.model)
+            LOGGER.info("starting from %s; random: %s", start.path, ", ".join(fresh) or "nothing")
         if self.objective.begin:
             self.objective.begin(self.recipe.data.open("train"), fresh)
         health = check_health(self.recipe, self.model, self._batch_at(0)["images"], fresh=not start)
         LOGGER.info("activations at the start: %s", health)
 
-    def _compile(self):
+    def _compile(self, start):
         config = self.recipe.train
         # Named, since the names in a checkpoint must not depend on what else this process has trained.
         optimizer = keras.optimizers.Adam(
@@ -149,6 +154,9 @@ class _Run:
         jit = keras.backend.backend() == "jax" or config.xla
         self.objective.compile(optimizer, self._batch_at(0), jit)
         self.optimizer = self.objective.model.optimizer
+        if start and config.pretrained_rate != 1:
+            given = start.given(self.recipe, self.model)
+            scale_rates(self.objective.model, dict.fromkeys(given, config.pretrained_rate))
 
     def _batch_at(self, step):
         return {**self.batches.batch_at(step), "progress": step / self.total}

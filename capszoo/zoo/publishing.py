@@ -65,7 +65,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
         model, best = load_best(recipe, run)
         model = _store(recipe, model, new, dtype)
         metrics = _measure(model, recipe, _measured(target / recipe.name), progress)
-        card = _card(recipe, model, run, best, metrics, new, dtype)
+        kinds = ((WEIGHTS, dtype), (CHECK, "float32"))
+        card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
         if search:
             card = dataclasses.replace(card, search=searches.read(Path(search)))
         replace(target / recipe.name, card)
@@ -164,7 +165,13 @@ def _outputs(recipe, model, images):
     return {name: np.asarray(outputs[name]) for name in recipe.model.served}
 
 
-def _card(recipe, model, run, best, metrics, folder, dtype):
+def make_card(recipe, model, run, best, metrics, files) -> Card:
+    """The card of the model of a run.
+
+    where:
+      best: metadata of its weights; metrics: what was measured of them.
+      files: the type of the numbers in each file of the preset, by path.
+    """
     train = recipe.data.open("train")
     return Card(
         name=recipe.name,
@@ -191,8 +198,7 @@ def _card(recipe, model, run, best, metrics, folder, dtype):
         licence=LICENCE,
         data_licence=recipe.data.licence,
         files={
-            file: WeightFile(sha256_of(folder / file), (folder / file).stat().st_size, kind)
-            for file, kind in ((WEIGHTS, dtype), (CHECK, "float32"))
+            path.name: WeightFile(sha256_of(path), path.stat().st_size, kind) for path, kind in files.items()
         },
         exports={},
         date=provenance.today(),

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tiny_norb
+import tiny_pictures
 from scipy.io import savemat
 from tiny import draw_bars, write_idx, write_mnist
 from tiny_objects import read_photographs, read_views
@@ -27,6 +28,7 @@ OPTIONS = {
     "coil20": {"size": 24, "crop": 18, "standardise": False, "jitter": "raw"},
     "eth80": {"size": 24, "crop": 18},
     "smallnorb": {"size": 24, "crop": 18},
+    "tfds": {"set": "tiny_pictures", "size": 12, "standardise": True},
     "synthnorb": {"size": 24, "crop": 18, "standardise": False, "jitter": "raw"},
 }
 NAMES = sorted(
@@ -50,7 +52,10 @@ def copies(tmp_path_factory):
         images = np.random.default_rng(seed).integers(0, 256, (1600, 4 * 32)).astype("uint8")
         labels = np.tile(np.arange(4, dtype="uint8"), 32)[None]
         savemat(root / "affnist" / f"{name}.mat", {"affNISTdata": {"image": images, "label_int": labels}})
+    tiny_pictures.write_folder(root / "pictures")
+    tiny_pictures.prepare(root, "tiny_pictures")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(OPTIONS, "folder", {"path": str(root / "pictures"), "shift": 1})
         patch.setenv("CAPSZOO_DATA_DIR", str(root))
         patch.setenv("TFDS_DATA_DIR", str(root / "none"))
         patch.setenv("HOME", str(root / "home"))

@@ -1,0 +1,102 @@
+"""A folder of pictures: a folder for each class."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from capszoo.config import section
+from capszoo.data.labelled import LabelledPictures, shares, to_levels
+from capszoo.data.sources import DataNotFound
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+
+@section("data", "folder")
+@dataclasses.dataclass(frozen=True)
+class Folder(LabelledPictures):
+    """Pictures in a folder for each class, `PATH/CLASS/...`, or where the split is given `PATH/SPLIT/CLASS/...`.
+
+    where:
+      path: the folder. With folders `train` and `test` (and `validation`) in it, those are the splits; else the shares
+        `test` and `validation` of each class are taken out, chosen by the hash of each picture's place in `path`.
+      others: see `LabelledPictures`.
+
+    Errors: `DataNotFound` for a folder without pictures, unless class names, size and channels are given.
+    """
+
+    path: str = ""
+
+    @property
+    def _root(self):
+        return Path(self.path).expanduser()
+
+    @property
+    def _split_by_folder(self):
+        return all((self._root / split).is_dir() for split in ("train", "test"))
+
+    @property
+    def validates(self) -> bool:
+        if self._split_by_folder:
+            return (self._root / "validation").is_dir() or self.validation > 0
+        return self.validation > 0
+
+    def _look(self):
+        if not self.path:
+            raise DataNotFound(
+                "a folder of pictures is needed: data.path=FOLDER, with a folder for each class."
+            )
+        files = _files(self._root / "train" if self._split_by_folder else self._root)
+        with Image.open(files[0][0]) as first:
+            shape = (first.height, first.width, 3 if first.mode not in ("L", "1", "I;16", "LA") else 1)
+        return tuple(sorted({name for _, name in files})), shape
+
+    def _read(self, split):
+        if self._split_by_folder and (split == "test" or (self._root / "validation").is_dir()):
+            return self._levels(_files(self._root / split))
+        root = self._root / "train" if self._split_by_folder else self._root
+        files = _files(root)
+        keys = [path.relative_to(root).as_posix() for path, _ in files]
+        # Of a training folder only a validation split is taken out.
+        test = 0 if self._split_by_folder else self.test
+        parts = shares(keys, [name for _, name in files], test, self.validation)
+        return self._levels([file for file, part in zip(files, parts, strict=True) if part == split])
+
+    def _levels(self, files):
+        unknown = sorted({name for _, name in files} - set(self.class_names))
+        if unknown:
+            raise ValueError(
+                f"{self.path} has classes beside {', '.join(self.class_names)}: {', '.join(unknown)}"
+            )
+        times = tuple((str(path), path.stat().st_mtime_ns) for path, _ in files)
+        labels = [self.class_names.index(name) for _, name in files]
+        return _decoded(times, self.image_shape), np.array(labels, np.int64)
+
+
+def _files(root):
+    """`(path, class)` of every picture below the folders of classes in `root`, in order."""
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    files = [
+        (path, folder.name)
+        for folder in folders
+        if not folder.name.startswith(".")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    ]
+    if not files:
+        raise DataNotFound(
+            f"no pictures in {root}: expected a folder for each class, with files {', '.join(SUFFIXES)}."
+        )
+    return files
+
+
+@functools.lru_cache(maxsize=8)
+def _decoded(files, image_shape):
+    """Pictures as `[N, H, W, C]`; read once per process, and again where a file has changed."""
+    levels = np.empty((len(files), *image_shape), np.uint8)
+    for image, (path, _) in zip(levels, files, strict=True):
+        image[...] = to_levels(path, image_shape)
+    levels.setflags(write=False)
+    return levels

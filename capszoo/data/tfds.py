@@ -1,0 +1,83 @@
+"""Any labelled image set of TensorFlow Datasets."""
+
+import dataclasses
+import functools
+import hashlib
+
+import numpy as np
+
+from capszoo.config import section
+from capszoo.data.labelled import LabelledPictures, array_to_levels, shares
+from capszoo.data.sources import DataNotFound, tfds_folders
+from capszoo.extras import extra
+
+
+@section("data", "tfds")
+@dataclasses.dataclass(frozen=True)
+class Tfds(LabelledPictures):
+    """A data set that TensorFlow Datasets has prepared, by its name there.
+
+    where:
+      set: the name, such as "eth80"; its images and labels are the features `image` and `label`.
+      others: see `LabelledPictures`. A split "test" or, where there is none, "validation" is the test split; of sets
+        with a single split the share `test` is taken out. The validation split is always a share.
+
+    Errors: `DataNotFound` for a set that is not prepared in `TFDS_DATA_DIR`, `CAPSZOO_DATA_DIR` or the user's folder.
+    """
+
+    set: str = ""
+    image: str = "image"
+    label: str = "label"
+
+    def _look(self):
+        features = _builder(self.set).info.features
+        for name in (self.image, self.label):
+            if name not in features:
+                known = ", ".join(features)
+                raise ValueError(f"{self.set} has no feature {name!r}. Received features: {known}")
+        shape = features[self.image].shape
+        if None in shape:
+            examples = _examples(self.set, "train[:1]", self.image, self.label)
+            shape = examples[0][0].shape
+        return tuple(features[self.label].names), tuple(shape)
+
+    def _read(self, split):
+        published = _builder(self.set).info.splits
+        tests = [name for name in ("test", "validation") if name in published]
+        if split == "test" and tests:
+            return _levels(self.set, tests[0], self.image, self.label, self.image_shape)[:2]
+        images, labels, keys = _levels(self.set, "train", self.image, self.label, self.image_shape)
+        chosen = shares(keys, labels.tolist(), 0 if tests else self.test, self.validation) == split
+        return images[chosen], labels[chosen]
+
+
+def _builder(name):
+    folder = next((f for f in tfds_folders() if any((f / name).glob("*/dataset_info.json"))), None)
+    if not name or folder is None:
+        looked = ", ".join(str(folder / name) for folder in tfds_folders())
+        raise DataNotFound(
+            f"the data set {name!r} of TensorFlow Datasets is not prepared. Looked in {looked}. Prepare it: python -c "
+            f"\"import tensorflow_datasets as tfds; tfds.load('{name}')\"; in a recipe: data.set=NAME"
+        )
+    with extra("tensorflow,train"):
+        import tensorflow_datasets as tfds
+
+    return tfds.builder_from_directory(str(max((folder / name).glob("*/dataset_info.json")).parent))
+
+
+def _examples(name, split, image, label):
+    with extra("tensorflow,train"):
+        import tensorflow_datasets as tfds
+
+    read = tfds.as_numpy(_builder(name).as_dataset(split=split))
+    return [(example[image], example[label]) for example in read]
+
+
+@functools.lru_cache(maxsize=4)
+def _levels(name, split, image, label, image_shape):
+    """Images uint8 `[N, H, W, C]`, labels `[N]` and, of each picture as it is published, the hash."""
+    examples = _examples(name, split, image, label)
+    levels = np.stack([array_to_levels(picture, image_shape) for picture, _ in examples])
+    levels.setflags(write=False)
+    labels = np.array([label for _, label in examples], np.int64)
+    return levels, labels, [hashlib.sha256(picture.tobytes()).hexdigest() for picture, _ in examples]

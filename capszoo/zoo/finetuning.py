@@ -1,0 +1,113 @@
+"""From a preset and somebody's own data to a run that is used like a preset."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from capszoo import config
+from capszoo.config import ConfigError
+from capszoo.models.architecture import Classifies, require
+from capszoo.progress import QUIET, Progress
+from capszoo.protocols import evaluate, get_protocol
+from capszoo.search.recipe import parse_recipe
+from capszoo.training.folder import BEST, load_best
+from capszoo.training.run import train
+from capszoo.zoo.card import Card, write_card
+from capszoo.zoo.presets import get_preset
+from capszoo.zoo.publishing import make_card
+from capszoo.zoo.starting import find_start
+
+EPOCHS = 10
+# A smaller set of pictures has at least so many steps in an epoch.
+LEAST_STEPS = 4
+
+
+def finetune(
+    name: str,
+    data: str,
+    directory: str | Path | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    progress: Progress = QUIET,
+) -> tuple[Card, Path]:
+    """Trains a preset on other data, measures its test error, and writes the card of the new model.
+
+    where:
+      name: a preset with weights or the folder of a run; what is new in the model are the class capsules, unless the
+        classes are the same, and what the shape of the images changes.
+      data: a folder of pictures, see `capszoo.data.folder.Folder`; a data set of capszoo; or one that TensorFlow
+        Datasets has prepared, see `capszoo.data.tfds.Tfds`. Pictures are scaled to the preset's images.
+      directory: of the run, `runs/PRESET_DATA` by default. Killed and called again, it goes on.
+      overrides: `section.key=value` texts laid over the recipe, see `finetuning_recipe`.
+
+    Returns the card and the folder, which also has `card.json` and is taken wherever a preset is: by `capszoo.load`,
+    `predict`, `visualize`, `evaluate` and `export`.
+    Errors: `ConfigError` for a preset that tells no classes; `DataNotFound`; and as `capszoo.training.run.train`.
+    """
+    recipe = finetuning_recipe(name, data, overrides)
+    directory = Path(directory or Path("runs") / recipe.name)
+    train(recipe, directory, progress, find=find_start)
+    model, best = load_best(recipe, directory)
+    command = f"capszoo evaluate {directory} --protocol test_error"
+    measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
+    card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})
+    write_card(card, directory)
+    return card, directory
+
+
+def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):
+    """The recipe that `finetune` trains: the preset's network, the other data, and a short training.
+
+    The learning rate is the preset's and falls along a cosine to zero; `train.pretrained_rate` and `train.freeze` are
+    overrides like any other.
+    """
+    preset = get_preset(name)
+    source = preset.recipe
+    require(source.model, Classifies, "fine-tuning")
+    # Presets of several stages are one network in the end.
+    mapping = {"model": config.to_mapping(source.model), "data": _data(data, source.data)}
+    known = config.to_mapping(source.train)
+    kept = ("learning_rate", "gradient_clip", "precision", "seed")
+    mapping["train"] = {key: known[key] for key in kept} | {
+        "epochs": EPOCHS,
+        "schedule": "cosine",
+        "minimum_learning_rate": 0.0,
+        "start_from": str(name),
+    }
+    mapping["card"] = {
+        "title": f"{preset.name}, fine-tuned on {data}",
+        "routing": source.model.routing,
+        "reference": source.model.paper,
+        "deviations": [f"Begins with the weights of {preset.name}, and is trained for a short time."],
+        "protocols": {"test_error": None},
+    }
+    title = f"{preset.name}_{_word(Path(data).name)}"
+    written = config.apply_overrides(mapping, overrides)
+    if "batch_size" not in written["train"]:
+        images = len(parse_recipe(title, written).data.open("train"))
+        images = min(images, written["train"].get("images") or images)
+        written["train"]["batch_size"] = max(1, min(known["batch_size"], images // LEAST_STEPS))
+    return parse_recipe(title, written)
+
+
+def _word(text):
+    """`text` as a part of a name."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower() or "data"
+
+
+def _data(data, source):
+    """The section `data` of the recipe: pictures come in the shape that the preset knows."""
+    height, width, channels = source.image_shape
+    like = {
+        "size": [height, width],
+        "channels": channels,
+        "standardise": source.preprocessing.get("standardise", False),
+    }
+    if Path(data).is_dir():
+        return {"name": "folder", "path": str(data), **like}
+    own = {name for name in config.sections("data") if name not in ("folder", "tfds")}
+    if data in own:
+        return {"name": data}
+    if re.fullmatch(r"[a-z0-9_]+(/[A-Za-z0-9_.-]+)?", str(data)):
+        return {"name": "tfds", "set": str(data), **like}
+    raise ConfigError(f"a folder of pictures or a data set is needed{config.nearest(str(data), own)}")

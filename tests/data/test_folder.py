@@ -1,0 +1,76 @@
+"""A folder of pictures as a data set."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_pictures import CLASSES, draw, write_folder
+
+from capszoo.config import ConfigError, parse_section, to_mapping
+from capszoo.data import DataNotFound, Folder
+from capszoo.data.labelled import shares
+
+
+def test_a_folder_is_a_class_and_pictures_get_one_size(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "pictures")), size=16, channels=1)
+    assert data.class_names == CLASSES
+    assert data.image_shape == (16, 16, 1)
+    counts = {
+        split: np.bincount(data.open(split).labels).tolist() for split in ("train", "validation", "test")
+    }
+    assert counts == {"train": [21] * 3, "validation": [3] * 3, "test": [6] * 3}
+
+
+def test_size_and_channels_are_those_of_the_first_picture(tmp_path):
+    assert Folder(path=str(write_folder(tmp_path / "pictures"))).image_shape == (24, 24, 3)
+
+
+def test_folders_named_after_the_splits_are_the_splits(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4, splits=("train", "test", "validation"))
+    data = Folder(path=str(root))
+    for number, split in enumerate(("train", "test", "validation")):
+        images = data.open(split).batch(np.arange(12))["images"]
+        first = draw(0, 1000 * number)[:, :24] / np.float32(255)
+        # Its width is another one where the seed is no multiple of three.
+        if (1000 * number) % 3 == 0:
+            np.testing.assert_allclose(images[0], first, atol=1e-6)
+        assert len(images) == 12
+
+
+def test_a_picture_stays_in_its_split_when_others_are_added():
+    keys = [f"cat/{i}.png" for i in range(20)]
+    before = shares(keys, [0] * 20, 0.2, 0.1)
+    after = shares([*keys, *(f"dog/{i}.png" for i in range(20))], [0] * 20 + [1] * 20, 0.2, 0.1)
+    np.testing.assert_array_equal(after[:20], before)
+    np.testing.assert_array_equal(shares(keys[::-1], [0] * 20, 0.2, 0.1)[::-1], before)
+
+
+def test_a_pair_lies_side_by_side(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(5):
+            pair = np.concatenate([np.full((8, 8), 10), np.full((8, 8), 200)], axis=1).astype("uint8")
+            Image.fromarray(pair).save(tmp_path / name / f"{i}.png")
+    data = Folder(path=str(tmp_path), channels=2)
+    assert data.image_shape == (8, 8, 2)
+    assert data.open("train").images[0, 0, 0].tolist() == [10, 200]
+
+
+def test_a_recipe_is_read_where_its_pictures_are_not(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "pictures", count=2)), size=16)
+    (tmp_path / "pictures").rename(tmp_path / "gone")
+    assert parse_section("data", to_mapping(data)) == data
+    with pytest.raises(DataNotFound, match="no pictures in"):
+        data.open("train")
+
+
+def test_what_is_no_set_of_pictures_is_refused(tmp_path):
+    with pytest.raises(DataNotFound, match=r"data\.path=FOLDER"):
+        Folder()
+    with pytest.raises(DataNotFound, match="a folder for each class"):
+        Folder(path=str(tmp_path))
+    root = write_folder(tmp_path / "pictures", count=2)
+    with pytest.raises(ConfigError, match="leave something to train"):
+        parse_section("data", {"name": "folder", "path": str(root), "test": 0.6, "validation": 0.5})
+    (root / CLASSES[0] / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"broken\.png"):
+        Folder(path=str(root)).open("train"), Folder(path=str(root)).open("test")

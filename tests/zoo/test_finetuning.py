@@ -1,0 +1,107 @@
+"""From a preset to somebody's own problem."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny import RECIPE
+from tiny_pictures import CLASSES, write_folder
+
+import capszoo
+from capszoo.config import ConfigError
+from capszoo.training.start import Start
+from capszoo.training.weight_files import save_weights
+from capszoo.zoo.finetuning import finetuning_recipe
+from capszoo.zoo.recipes import read_recipe
+from capszoo.zoo.starting import find_start
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("own") / "My stripes", count=10)
+
+
+def test_pictures_come_as_the_preset_knows_them(pictures):
+    recipe = finetuning_recipe("matrix_em_smallnorb", str(pictures), ["train.epochs=3"])
+    assert recipe.name == "matrix_em_smallnorb_my_stripes"
+    assert recipe.data.image_shape == (32, 32, 2)
+    assert recipe.data.standardise
+    assert recipe.data.class_names == CLASSES
+    assert recipe.train.start_from == "matrix_em_smallnorb"
+    assert recipe.train.epochs == 3
+    assert recipe.train.batch_size == 21 // 4
+
+
+def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
+    with pytest.raises(ConfigError, match=r"fine-tuning needs an architecture that classifies"):
+        finetuning_recipe("vae_mnist", str(pictures))
+    with pytest.raises(ConfigError, match=r"a folder of pictures or a data set"):
+        finetuning_recipe("matrix_em_mnist", "No such/folder of/mine")
+
+
+def test_class_capsules_of_other_classes_are_not_taken_over(tmp_path):
+    digits = read_recipe("matrix_em_mnist")
+    clothes = read_recipe("matrix_em_mnist", ["data.name=fashion_mnist"])
+    start = find_start("matrix_em_mnist")
+    assert start.class_names == digits.data.class_names
+    model = clothes.build()
+    fresh = start.give(clothes, model)
+    assert fresh == [weight.path for weight in model.weights if weight.path.startswith("class_capsules/")]
+    assert set(start.given(clothes, model)) == {weight.path for weight in model.weights} - set(fresh)
+    assert start.give(digits, digits.build()) == []
+    # A file of weights does not say what its classes are.
+    save_weights(model, tmp_path / "weights.safetensors")
+    assert Start(tmp_path / "weights.safetensors").give(clothes, clothes.build()) == []
+
+
+def test_other_class_names_have_class_capsules_of_their_own():
+    model = capszoo.load("matrix_em_mnist", class_names=["cat", "dog", "cow"], freeze="class_capsules")
+    assert model.output["scores"].shape == (None, 3)
+    answer = model.classify(np.zeros((28, 28, 1), "uint8"))
+    assert set(answer) == {"cat", "dog", "cow"}
+    assert list(answer.values()) == sorted(answer.values(), reverse=True)
+    learning = {weight.path.partition("/")[0] for weight in model.trainable_weights}
+    assert learning == {"class_capsules"}
+
+
+def test_images_of_another_shape_keep_the_weights_that_fit():
+    grey = capszoo.load("matrix_em_mnist")
+    wide = capszoo.load(
+        "matrix_em_mnist", image_shape=(40, 48, 1), class_names=["a", "b"], pretrained_rate=0.1
+    )
+    assert wide.raw_shape == (40, 48, 1)
+    weights = {weight.path: np.asarray(weight) for weight in grey.weights}
+    assert all((np.asarray(weight) == weights[weight.path]).all() for weight in wide.weights[:4])
+    assert not any(path.startswith("class_capsules/") for path in wide.rates)
+    assert "conv1/kernel" in wide.rates
+    with pytest.raises(ConfigError, match="num_classes must be 2"):
+        capszoo.load("matrix_em_mnist", class_names=["a", "b"], num_classes=3)
+
+
+@pytest.mark.slow
+def test_a_run_is_fine_tuned_and_then_used_like_a_preset(data, pictures, tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    assert run("train", "tiny.yaml")[0] == 0
+    status, out, err = run("finetune", "runs/tiny", pictures, "train.epochs=20", "train.learning_rate=3e-3")
+    assert status == 0, err
+    folder = tmp_path / "runs" / "tiny_my_stripes"
+    card = json.loads((folder / "card.json").read_text())
+    assert card["trained_on"] == "folder"
+    assert card["metrics"][0]["n"] == 6
+    assert card["metrics"][0]["value"] < 0.5
+    assert "test error" in out
+    picture = pictures / "lying" / "3.png"
+    status, out, err = run("predict", picture, "--model", folder, "--resize")
+    assert status == 0, err
+    assert "lying" in out
+    assert run("describe", folder)[0] == 0
+    assert run("evaluate", folder)[0] == 0
+    status, out, err = run("compare", folder)
+    assert status == 0, err
+    status, out, err = run("export", folder, "--out", tmp_path / "bundles")
+    assert status == 0, err
+    labels = tmp_path / "bundles" / "tiny_my_stripes" / "1" / "assets.extra" / "labels.txt"
+    assert labels.read_text().split() == list(CLASSES)
+    # Started again, it has nothing left to do, and says the same.
+    assert run("finetune", "runs/tiny", pictures, "train.epochs=20", "train.learning_rate=3e-3")[0] == 0
