@@ -4,10 +4,12 @@ import keras
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from capszoo.data.checking import TOLERANCE
 from capszoo.exporting.chunks import in_chunks
 from capszoo.exporting.picture_size import within_limit
 from capszoo.models.architecture import Architecture
 from capszoo.models.network import ImageModel
+from capszoo.routing.cpu import host_calls
 
 # The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
 # batching_parameters.txt lists the same.
@@ -18,9 +20,6 @@ max_batch_size { value: 32 }
 batch_timeout_micros { value: 1000 }
 max_enqueued_batches { value: 16 }
 """ + "".join(f"allowed_batch_sizes: {size}\n" for size in BATCH_SIZES)
-
-# A client's own resizing may round a little beyond white.
-_TOLERANCE = 1e-3
 
 
 class Signatures:
@@ -70,16 +69,18 @@ class Signatures:
         images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
         image_bytes = [tf.TensorSpec((None,), tf.string, name="image_bytes")]
         archive = keras.export.ExportArchive()
-        archive.add_endpoint("serving_default", self.serving_default, images)
-        archive.add_endpoint("predict_bytes", self.predict_bytes, image_bytes)
-        archive.add_endpoint("features", self.features, images)
+        with host_calls(False):
+            archive.add_endpoint("serving_default", self.serving_default, images)
+            archive.add_endpoint("predict_bytes", self.predict_bytes, image_bytes)
+            archive.add_endpoint("features", self.features, images)
         archive.write_out(str(path), verbose=False)
 
     def write_unchecked(self, path):
         """Writes a SavedModel of `predict` alone, for the converter."""
         images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
         archive = keras.export.ExportArchive()
-        archive.add_endpoint("serving_default", self.predict, images)
+        with host_calls(False):
+            archive.add_endpoint("serving_default", self.predict, images)
         archive.write_out(str(path), verbose=False)
 
 
@@ -98,7 +99,7 @@ def checked(images, image_shape):
     images = _not_empty(tf.ensure_shape(images, (None, *image_shape)))
     received = [tf.reduce_min(images), "to", tf.reduce_max(images)]
     # NaN is neither above nor below.
-    valid = tf.reduce_all((images >= -_TOLERANCE) & (images <= 1.0 + _TOLERANCE))
+    valid = tf.reduce_all((images >= -TOLERANCE) & (images <= 1.0 + TOLERANCE))
     tf.debugging.Assert(valid, ["images must be numbers in [0, 1], none of them NaN. Received:", *received])
     return images
 

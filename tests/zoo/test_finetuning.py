@@ -22,14 +22,19 @@ def pictures(tmp_path_factory):
 
 
 def test_pictures_come_as_the_preset_knows_them(pictures):
-    recipe = finetuning_recipe("matrix_em_smallnorb", str(pictures), ["train.epochs=3"])
-    assert recipe.name == "matrix_em_smallnorb_my_stripes"
-    assert recipe.data.image_shape == (32, 32, 2)
-    assert recipe.data.standardise
+    recipe = finetuning_recipe("matrix_em_mnist", str(pictures), ["train.epochs=3"])
+    assert recipe.name == "matrix_em_mnist_my_stripes"
+    assert recipe.data.image_shape == (28, 28, 1)
+    assert not recipe.data.standardise
     assert recipe.data.class_names == CLASSES
-    assert recipe.train.start_from == "matrix_em_smallnorb"
+    assert recipe.train.start_from == "matrix_em_mnist"
     assert recipe.train.epochs == 3
     assert recipe.train.batch_size == 21 // 4
+    toys = finetuning_recipe("matrix_em_smallnorb", str(pictures), ["data.channels=1"])
+    assert toys.data.image_shape == (32, 32, 1)
+    assert toys.data.standardise
+    with pytest.raises(ValueError, match="expected a stereo pair"):
+        finetuning_recipe("matrix_em_smallnorb", str(pictures))
 
 
 def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
