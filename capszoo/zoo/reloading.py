@@ -21,17 +21,17 @@ def watch():
 
 
 def _register(frame):
-    # A module of this package that has asked for Keras is not done itself; whoever imports it registers what it has.
+    import keras
+
+    keras.saving.register_keras_serializable(package="capszoo")(Preset)
+    # A module of this package that has asked for Keras is not done itself; whoever imports it registers its classes.
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("capszoo.") and name != __name__ and frame.f_code.co_name == "<module>":
             return
         frame = frame.f_back
-    import keras
-
     importlib.import_module("capszoo.data.preprocessing")
     importlib.import_module("capszoo.models")
-    keras.saving.register_keras_serializable(package="capszoo")(Preset)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

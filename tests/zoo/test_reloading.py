@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -31,6 +32,13 @@ def test_a_preset_is_the_same_after_a_file():
     assert Preset.from_config(preset.get_config()) == preset
     untrained = get_preset("dynamic_multimnist")
     assert Preset.from_config(untrained.get_config()) == untrained
+
+
+def test_keras_knows_presets_by_a_name_of_this_package():
+    preset = get_preset("matrix_em_mnist")
+    written = keras.saving.serialize_keras_object(preset)
+    assert written["registered_name"] == "capszoo>Preset"
+    assert keras.saving.deserialize_keras_object(written) == preset
 
 
 @pytest.mark.slow
