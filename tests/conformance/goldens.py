@@ -754,7 +754,7 @@ MODELS = [
         "probabilistic",
         models.ProbabilisticCapsNet(**_SMALL_SETS),
         outputs=_PROBABILISTIC,
-        learning_rate=2e-2,
+        learning_rate=1.5e-2,
     ),
     ModelGolden(
         "probabilistic_gaussian",
@@ -777,6 +777,9 @@ ARCHITECTURES = list({type(golden.architecture): golden for golden in reversed(M
 # 2 x 9 in the networks of the first layer, 2 x (161 + 321) in those of the others: 5,110 beside 88,968 of the net.
 PRESETS = {
     "attention_mnist": 1_323_332,
+    "cnn_coil20": 3_284_884,
+    # Beside smallNORB's: 5 x 5 x 32 of a third channel, and 1,024 + 1 for each of three more classes.
+    "cnn_eth80": 4_257_224,
     "cnn_smallnorb": 4_253_349,
     "unmasked_mnist": 9_149_712,
     "unmasked_mnist_expanded": 17_064_000,
@@ -789,12 +792,17 @@ PRESETS = {
     "dynamic_multimnist": 11_361_968,
     # 161,824 as published, and the decoder's 1,411,344.
     "efficient_mnist": 1_573_168,
+    "kernel_eth80": 102_132,
     "kernel_mnist": 89_214,
     "kernel_smallnorb": 88_229,
     "consensus_em_mnist": 89_052,
     "consensus_em_smallnorb": 88_082,
+    "lstm_eth80": 107_006,
     "lstm_mnist": 94_078,
     "lstm_smallnorb": 93_118,
+    "matrix_em_coil20": 70_888,
+    # Beside smallNORB's: 5 x 5 x 64 of a third channel, and 16 matrices and two betas for each of three more classes.
+    "matrix_em_eth80": 70_992,
     "matrix_em_mnist": 68_308,
     "matrix_em_smallnorb": 68_618,
     "probabilistic_mnist": 675_111,

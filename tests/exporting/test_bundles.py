@@ -318,7 +318,8 @@ def stereo_signatures(stereo_bundle):
     return tf.saved_model.load(str(stereo_bundle)).signatures
 
 
-def test_raw_images_of_an_unknown_shape_cannot_be_guessed(stereo, tmp_path):
+def test_raw_images_of_an_unknown_shape_cannot_be_guessed(stereo, tmp_path, monkeypatch):
+    monkeypatch.setattr(stereo, "raw_shape", None)
     with pytest.raises(ValueError, match="image_shape of raw images is needed"):
         export(stereo, tmp_path, name="stereo")
 

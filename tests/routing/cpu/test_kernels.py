@@ -171,7 +171,7 @@ def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
     exact = differentiated(double, inputs, False)
     names = names_of(single)
     for name, found, expected in zip(names, differentiated(single, inputs, True), exact, strict=True):
-        assert_close(found, expected, 5e-5, name)
+        assert_close(found, expected, 2e-5, name)
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
