@@ -22,6 +22,8 @@ BEST = "best.safetensors"
 # Largest deviation from the stored outputs, as a share of the largest of them, that another machine's arithmetic or
 # another backend may cause: poses have no unit, and some nets' are below 0.1, others' near 10.
 CHECK_TOLERANCE = 1e-4
+# The same where layers compute in half precision: sixteen roundings of the largest output.
+HALF_TOLERANCES = {"float16": 16 * 2.0**-10, "bfloat16": 16 * 2.0**-7}
 
 
 def create(
@@ -80,7 +82,7 @@ def load(
 
     Weights are looked for in `CAPSZOO_HOME`, in the package, in `capszoo-weights`, in `weights/` of a checkout, then at
     `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the
-    stored outputs for the stored input.
+    stored outputs for the stored input; under a dtype policy such as "mixed_float16", as nearly as its layers compute.
     Warns if the weights were trained on other data than the preset's name says.
     Errors: `ConfigError` for an unknown preset and for another `num_classes`; `WeightsNotFound` saying where was
     looked; `IntegrityError` for a file that is not the published one or a model that does not behave like it;
@@ -179,20 +181,30 @@ def _read(preset, file, read):
 
 
 def check_behaviour(name, model, path):
-    """Errors: `IntegrityError` unless `model` gives the outputs that are stored in a file for the input there."""
+    """Errors: `IntegrityError` unless `model` gives the outputs that are stored in a file for the input there.
+
+    They may differ by what the arithmetic of the model's dtype policy rounds.
+    """
     import numpy as np
 
     from capszoo.training.weight_files import read_arrays
 
     stored, _ = read_arrays(path)
     outputs = model.predict_on_batch(stored["images"])
+    tolerance, reason = CHECK_TOLERANCE, "The weights do not belong to this version of the architecture."
+    if model.compute_dtype in HALF_TOLERANCES:
+        tolerance = HALF_TOLERANCES[model.compute_dtype]
+        reason = (
+            f"In {model.compute_dtype} it is too coarse, or these are no weights of this version: load it after "
+            'keras.config.set_dtype_policy("float32").'
+        )
     for output in sorted(stored.keys() - {"images"}):
-        deviation = float(np.abs(np.asarray(outputs[output]) - stored[output]).max())
-        allowed = CHECK_TOLERANCE * float(np.abs(stored[output]).max())
+        deviation = float(np.abs(np.asarray(outputs[output], np.float32) - stored[output]).max())
+        allowed = tolerance * float(np.abs(stored[output]).max())
         if not deviation <= allowed:
             raise IntegrityError(
                 f"{name}: {output} for the stored input differ by {deviation:.2g} from the published ones "
-                f"(allowed: {allowed:.2g}). The weights do not belong to this version of the architecture."
+                f"(allowed: {allowed:.2g}). {reason}"
             )
 
 
