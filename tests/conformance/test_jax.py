@@ -15,6 +15,9 @@ from support import arrays, fill
 TESTS = Path(__file__).parents[1]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 
+# The twin compiles everything once more; that a net trains under JAX is in the fast tests, training/test_jax_run.py.
+pytestmark = pytest.mark.slow
+
 
 def ids(golden):
     return golden.name

@@ -185,6 +185,7 @@ def test_latent_optimisation_is_measured_beside_the_networks_inference_and_drawn
         assert Image.open(tmp_path / f"latent_optimisation_{condition}.png").width > 100
 
 
+@pytest.mark.slow
 def test_networks_with_and_without_routing_are_compared(run, digits, tmp_path):
     status, out, err = run(
         *("compare", digits / "sum", digits / "routed", "--protocol", "routing_comparison"),
