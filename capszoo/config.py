@@ -31,14 +31,14 @@ _SECTIONS: dict[str, dict[str, type]] = {}
 def require_at_least(options, least, *names: str):
     """Errors: `ValueError` naming the first of the fields `names` of `options` that is below `least`."""
     for name in names:
-        if getattr(options, name) < least:
+        if not getattr(options, name) >= least:  # true of NaN too
             raise ValueError(f"{name} must be at least {least}. Received: {getattr(options, name)}")
 
 
 def require_at_most(options, **limits):
     """Errors: `ValueError` naming the first field of `options` that is above its limit: memory would not hold it."""
     for name, most in limits.items():
-        if getattr(options, name) > most:
+        if not getattr(options, name) <= most:
             raise ValueError(f"{name} must be at most {most:,}. Received: {getattr(options, name):,}")
 
 

@@ -1,10 +1,9 @@
 """MNIST: handwritten digits, 60,000 for training and 10,000 for testing, 28x28 grey."""
 
 import dataclasses
-import functools
 
 from capszoo.config import require_at_least, require_at_most, section
-from capszoo.data.augment import place, shift
+from capszoo.data.augment import place, shift, turn
 from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
 from capszoo.data.split import ArraySplit, Split
@@ -22,6 +21,7 @@ class MnistLike(DataSet):
       validation: images cut from the training set for validation (see `read_split`); 0 trains on all 60,000.
       pad: pixels of zeros added on each side, at most 64.
       shift: training images are translated at random by up to this many pixels in each axis, at most 64.
+      turn: training images are first turned at random by up to this many degrees, at most 180.
 
     Source: Sabour et al. 2017, authors' code: grey levels / 255, shift 2, test images as they are.
     Differs from the paper: the authors train on all 60,000 images; here 5,000 are kept for choosing.
@@ -31,13 +31,14 @@ class MnistLike(DataSet):
     validation: int = 5000
     pad: int = 0
     shift: int = 2
+    turn: float = 0.0
 
     num_classes = 10
     light_on_dark = True
 
     def __post_init__(self):
-        require_at_least(self, 0, "validation", "pad", "shift")
-        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN)
+        require_at_least(self, 0, "validation", "pad", "shift", "turn")
+        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN, turn=180)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -47,8 +48,13 @@ class MnistLike(DataSet):
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""
         images, labels = read_split(self.section_name, split, self.validation)
-        augment = functools.partial(shift, pixels=self.shift) if self.shift and split == "train" else None
+        augment = self._augment if split == "train" and (self.shift or self.turn) else None
         return ArraySplit(place(images, self.pad) if self.pad else images, labels, augment=augment)
+
+    def _augment(self, images, rng):
+        if self.turn:
+            images = turn(images, rng, self.turn)
+        return shift(images, rng, self.shift) if self.shift else images
 
 
 @section("data", "mnist")

@@ -3,6 +3,7 @@ import pytest
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data import Batches, FashionMnist, Mnist
+from capszoo.data.augment import rotate, shift
 
 DATA_SETS = pytest.mark.parametrize("data_set", [Mnist, FashionMnist])
 
@@ -45,6 +46,33 @@ def test_shift_zero_is_no_shift(tiny_data, image_set):
     assert image_set(batch) <= image_set(
         Mnist(validation=20).open("train").batch(np.arange(40), None)["images"]
     )
+
+
+def test_training_images_are_turned_by_up_to_the_angle(tiny_data):
+    split, indices = Mnist(validation=20, shift=0, turn=30).open("train"), np.arange(40)
+    turned, straight = (split.batch(indices, rng)["images"] for rng in (np.random.default_rng(0), None))
+    angles = np.random.default_rng(0).uniform(-30, 30, 40)
+    assert angles.max() > 20
+    assert angles.min() < -20
+    np.testing.assert_allclose(turned, rotate(straight, angles), atol=1e-6)
+
+
+def test_images_are_turned_and_then_shifted(tiny_data):
+    indices = np.arange(40)
+    both = (
+        Mnist(validation=20, shift=2, turn=30)
+        .open("train")
+        .batch(indices, np.random.default_rng(0))["images"]
+    )
+    again = np.random.default_rng(0)
+    turned = Mnist(validation=20, shift=0, turn=30).open("train").batch(indices, again)["images"]
+    np.testing.assert_allclose(both, shift(turned, again, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("angle", [-1, 181, np.nan])
+def test_an_angle_out_of_range_is_refused(angle):
+    with pytest.raises(ConfigError, match="turn must be"):
+        parse_section("data", {"name": "mnist", "turn": angle})
 
 
 def test_the_expanded_set_keeps_all_ink_on_its_canvas(tiny_data):
