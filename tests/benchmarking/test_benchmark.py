@@ -59,6 +59,7 @@ def outputs_and_gradients(model, inputs, weights):
     return {**outputs, **dict(zip([w.path for w in weights], gradients, strict=True))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", NETS)
 def test_the_textbook_twin_has_our_outputs_and_gradients(net):
     architecture, image_shape, forms = NETS[net]

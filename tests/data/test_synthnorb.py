@@ -77,6 +77,7 @@ def test_a_studio_holds_the_toy_that_was_asked_for(monkeypatch):
     assert made == list(itertools.product(scenes.MODELS, (2, 7)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("category", scenes.MODELS)
 def test_a_category_has_ten_toys_that_chance_alone_does_not_tell_apart(category):
     toys = [

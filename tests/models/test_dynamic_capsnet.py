@@ -232,6 +232,7 @@ def test_a_compiled_training_step_moves_every_weight():
         assert np.any(weight.numpy() != old), weight.path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_mixed_precision_keeps_its_outputs_in_float32_and_near(policy):
     images = np.random.default_rng(0).random((3, 20, 20, 1), "float32")

@@ -156,6 +156,7 @@ def test_images_do_not_depend_on_each_other(architecture, model, images):
         np.testing.assert_allclose(value[0], together[name][1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_can_be_exported(architecture, model, images, tmp_path):
     infer = architecture.inference(model, steps=5, sparsity={"class_capsules": 1.0})
     archive = keras.export.ExportArchive()

@@ -178,6 +178,7 @@ def test_fresh_primary_capsules_are_half_active_without_features():
 # The networks
 
 
+@pytest.mark.slow
 @every_net
 def test_more_iterations_can_be_served_than_were_trained(name):
     model = built(TINY[name])
@@ -190,6 +191,7 @@ def test_more_iterations_can_be_served_than_were_trained(name):
     assert np.any(np.asarray(layer(below, num_iterations=tf.constant(1))[0]) != served[0])
 
 
+@pytest.mark.slow
 @every_net
 def test_mixed_precision_leaves_routing_and_outputs_in_float32(name):
     keras.utils.set_random_seed(0)

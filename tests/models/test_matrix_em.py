@@ -33,6 +33,7 @@ def drawn(count=6, image_shape=PAIRS, seed=0):
 # Sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "image_shape", "num_classes", "parameters"),
     [
@@ -92,6 +93,7 @@ def first_step(architecture):
     return scores, loss, dict(zip([w.path for w in weights], tape.gradient(loss, weights), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
@@ -270,6 +272,7 @@ def test_one_batch_can_be_learnt_by_heart(changes):
     assert last < 0.1 * first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["paper", "official"])
 def test_constant_images_have_finite_outputs_and_gradients(variant):
     model = built(dataclasses.replace(TINY, variant=variant), (24, 24, 1))
@@ -281,6 +284,7 @@ def test_constant_images_have_finite_outputs_and_gradients(variant):
             assert np.all(np.isfinite(array)), grey
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16"])
 def test_mixed_precision_leaves_routing_and_outputs_in_float32(policy):
     keras.utils.set_random_seed(0)

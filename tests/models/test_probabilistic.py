@@ -211,6 +211,7 @@ def mapping_of(model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mapping",
     [

@@ -150,6 +150,7 @@ def test_the_state_is_saved_with_the_weights_and_decides_again(model, tmp_path):
 # Exports
 
 
+@pytest.mark.slow
 def test_exported_it_agrees_with_the_model_and_does_not_learn(model, tmp_path):
     images = drawn(3)
     expected = {name: np.asarray(value) for name, value in model(images).items()}

@@ -35,6 +35,7 @@ def measured(subject):
     return report, report.outputs, progress
 
 
+@pytest.mark.slow
 def test_the_network_is_measured_by_its_own_outputs(subject, measured):
     report, outputs, _ = measured
     for condition in ("upright", "turned"):
@@ -50,6 +51,7 @@ def test_the_network_is_measured_by_its_own_outputs(subject, measured):
         assert 1 - presences.value == pytest.approx(network.presences)
 
 
+@pytest.mark.slow
 def test_latent_optimisation_has_the_better_bound_and_is_measured_by_the_same_classifiers(subject, measured):
     report, outputs, _ = measured
     fitting = subject.recipe.data.open("train")
@@ -61,11 +63,13 @@ def test_latent_optimisation_has_the_better_bound_and_is_measured_by_the_same_cl
         assert found.presences == pytest.approx(right.mean())
 
 
+@pytest.mark.slow
 def test_the_turned_digits_are_those_of_the_probes(measured):
     images = RotatedMnist(max_angle=90).open("test").batch(np.arange(100), None)["images"]
     np.testing.assert_array_equal(measured[1]["turned"][0], images)
 
 
+@pytest.mark.slow
 def test_progress_counts_the_steps_of_both_conditions(measured):
     progress = measured[2]
     assert (progress.begun, progress.counts) == ([("latent optimisation", 80, 0)], [1] * 80)

@@ -29,6 +29,7 @@ def generative(data):
     return subject_of(GENERATIVE, 0.05)
 
 
+@pytest.mark.slow
 def test_likelihoods_are_those_of_the_report(generative):
     report = LikelihoodProtocol(images=12, samples=50).measure([generative])
     measured = get_protocol("likelihood", {"images": 12}).measure([generative])
@@ -41,6 +42,7 @@ def test_likelihoods_are_those_of_the_report(generative):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "condition"),
     [

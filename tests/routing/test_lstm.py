@@ -178,6 +178,7 @@ HARD = {
 }
 
 
+@pytest.mark.slow
 @both_roles
 def test_in_hard_places_values_and_gradients_are_finite(state_roles):
     layer = made((4,), (5,), dtype="float32", state_roles=state_roles)

@@ -271,6 +271,7 @@ def test_another_seed_proposes_other_values(small, tmp_path, trainer):
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_a_gaussian_process_comes_closer_to_the_optimum_than_its_random_start(small, tmp_path, trainer):
     rows = tune(small(RATE, "search.oracle=bayesian", "search.trials=7"), tmp_path)
     distances = {row["trial"]: abs(row["values"]["train.learning_rate"] - 0.3) for row in rows}
@@ -392,6 +393,7 @@ def interrupted(function, number, when):
 
 
 # The claim on the folder, all that is written for the first trial, and some of the second.
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", range(1, 16))
 def test_a_search_killed_at_any_write_ends_as_if_it_had_not_been(small, tmp_path, trainer, number, when):
@@ -407,6 +409,7 @@ def test_a_search_killed_at_any_write_ends_as_if_it_had_not_been(small, tmp_path
     assert len(state["end_order"]) == len(set(state["end_order"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [HYPERBAND, (RATE,), (RATE, "search.oracle=bayesian")])
 def test_a_search_killed_in_a_trial_goes_on_with_that_trial(small, tmp_path, monkeypatch, trainer, overrides):
     expected = tune(small(*overrides), tmp_path / "whole")

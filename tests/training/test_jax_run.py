@@ -15,7 +15,10 @@ from capszoo.training.folder import load_best, read_log
 from capszoo.training.weight_files import read_arrays
 from capszoo.zoo.recipes import read_recipe
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed"),
+]
 
 # Trains in `whole`, and in `broken` with an end after the first checkpoint; then says what the best weights say.
 SCRIPT = """

@@ -256,6 +256,7 @@ def test_a_start_that_failed_does_not_claim_the_folder(small, tmp_path):
 # Precision and compilation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_computes_in_half_and_keeps_variables_in_single(
     recipes, tmp_path, two_steps, precision
@@ -268,6 +269,7 @@ def test_mixed_precision_computes_in_half_and_keeps_variables_in_single(
     assert {array.dtype.name for array in mixed.arrays.values() if array.ndim} == {"float32"}
 
 
+@pytest.mark.slow
 def test_xla_trains_to_the_same_loss(recipes, tmp_path, two_steps):
     xla = two_steps_with(recipes, tmp_path, "train.xla=true")
     assert (xla.jit_compile, two_steps.jit_compile) == (True, False)
@@ -472,6 +474,7 @@ def test_a_stop_at_an_error_needs_a_split_to_measure_it_on(small, tmp_path):
         train(recipe, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_killed_run_started_again_ends_with_the_same_bits(finished, recipes):
     """A real `kill -9` in the middle of an epoch, after a checkpoint, and the same command again."""
     directory = recipes / "killed"
@@ -717,7 +720,7 @@ def test_the_card_may_change_while_a_run_is_going_on(finished, recipes):
 # Losses that are not finite
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
 def test_a_batch_with_nan_stops_the_run_at_its_last_good_checkpoint(small, tmp_path, monkeypatch, precision):
     """Also in float16, where the optimiser passes over gradients that are not finite and the weights stay so."""
     recipe = small("train.checkpoint_steps=2", "model.decoder=true", f"train.precision={precision}")

@@ -104,6 +104,7 @@ def test_a_stage_begins_with_the_best_weights_of_the_one_before(runs):
     assert fresh, "the last stage has a decoder"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["inside", "boundary"])
 def test_killed_in_a_stage_or_between_two_it_ends_with_the_same_bits(runs, killed):
     root, _ = runs

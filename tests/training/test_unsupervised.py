@@ -64,6 +64,7 @@ def test_the_validation_error_is_the_share_of_the_squared_sum_that_reconstructio
     assert epochs[1]["validation_error"] < epochs[0]["validation_error"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_same_state_and_weights(recipe, finished, tmp_path):
     expected, _ = read_arrays(finished / "checkpoint.safetensors")
     assert expected["model/sparse_mask/batches"] == 20

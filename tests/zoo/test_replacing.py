@@ -62,6 +62,7 @@ def put_until(folder, title, number):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_killed_before_any_change_of_the_folder_it_leaves_a_whole_preset(zoo):
     put_text(zoo, "old")
