@@ -32,11 +32,9 @@ $(VENV)/ready: requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# Pins anew what pyproject.toml asks for.
-lock:
-	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet -e ".[dev]"
-	build/lock/bin/python -m pip freeze --exclude-editable > requirements.txt
+# Pins anew what pyproject.toml asks for, with the hashes of the files that pip may install.
+lock: $(VENV)/ready
+	$(BIN)/uv pip compile pyproject.toml --extra dev --upgrade --generate-hashes --no-annotate --no-header --quiet -o requirements.txt
 
 # The package with its small presets, and the large weights.
 wheels: $(VENV)/ready

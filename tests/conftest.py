@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import pytest
 
-
 # Graphs are made of many small objects that live long; looking through all of them again and again takes a tenth of
 # the time.
 gc.set_threshold(200_000, 20, 100)

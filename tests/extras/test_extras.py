@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -85,12 +86,24 @@ def test_what_is_imported_is_in_the_core_or_names_its_extra():
     assert not stray
 
 
+def pinned(file):
+    """(name, version) of each pin in a file of requirements; lines that go on with hashes are left out."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if "==" in line and not line.startswith("#"):
+            name, version = line.removesuffix("\\").strip().split("==")
+            yield name.lower().replace("_", "-"), version
+
+
+def test_every_pin_has_the_hashes_of_its_files():
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", "")
+    for line in text.splitlines():
+        assert re.fullmatch(r"[\w.-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+\s*", line), line
+
+
 def test_what_is_pinned_is_within_the_ranges():
     # The site's tools have a file of their own; what both pin is the project's.
     files = [ROOT / "docs" / "requirements.txt", ROOT / "requirements.txt"]
-    lines = [line for file in files for line in file.read_text().splitlines() if not line.startswith("#")]
-    pins = dict(line.split("==") for line in lines)
-    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    pins = {name: version for file in files for name, version in pinned(file)}
     lines = PROJECT["dependencies"] + [
         line for lines in PROJECT["optional-dependencies"].values() for line in lines
     ]
