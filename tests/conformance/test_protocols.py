@@ -22,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("data")
 NAMES = sorted(protocols())
 # There is no tiny affNIST; its generated twin is measured in its place.
 AFFNIST = [name for name in NAMES if name.endswith("affnist")]
+# They differentiate the inference itself, which takes long to compile.
+LONG = {"latent_optimisation", "sparsity"}
 DIGITS = {"name": "mnist", "validation": 50}
 CANVAS = {**DIGITS, "pad": 6, "shift": 6}
 CAPSULES = {"name": "dynamic", "channels": 4, "primary_types": 2, "decoder": False}
@@ -137,7 +139,14 @@ def test_data_that_are_not_here_are_named(name, built):
         measured(name, built)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in AFFNIST])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in NAMES
+        if name not in AFFNIST
+    ],
+)
 def test_a_result_is_plain_data_that_can_be_measured_again_a_table_and_drawings(name, built, tmp_path):
     protocol, subjects, result = measured(name, built)
     assert isinstance(result, Report)

@@ -87,8 +87,8 @@ def test_the_raw_data_set_has_the_same_pairs_as_they_are_in_the_files():
     ("views", "factor", "degrees"),
     [
         ("familiar azimuth", "azimuth", {300, 320, 340, 0, 20, 40}),
-        ("novel azimuth", "azimuth", set(range(60, 281, 20))),
-        ("familiar elevation", "elevation", {30, 35, 40}),
+        pytest.param("novel azimuth", "azimuth", set(range(60, 281, 20)), marks=pytest.mark.slow),
+        pytest.param("familiar elevation", "elevation", {30, 35, 40}, marks=pytest.mark.slow),
         ("novel elevation", "elevation", set(range(45, 71, 5))),
     ],
 )

@@ -259,6 +259,7 @@ def test_names_and_shapes_of_the_features_are_those_of_smallnorb(tmp_path):
     assert twin.supervised_keys == real.supervised_keys
 
 
+@pytest.mark.slow
 def test_the_prepared_set_holds_each_view_under_its_codes(small_grid, tmp_path):
     @functools.cache
     def view(category, instance, elevation, azimuth):

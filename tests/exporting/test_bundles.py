@@ -404,6 +404,7 @@ def test_a_damaged_report_is_an_error_that_names_it(altered, contents):
         verify(altered)
 
 
+@pytest.mark.slow
 def test_an_artefact_of_another_model_is_found_even_where_the_hashes_agree(altered):
     path = altered / "assets.extra" / "examples" / "examples.npz"
     with np.load(path) as stored:
@@ -439,6 +440,7 @@ def test_outputs_that_are_no_numbers_are_a_deviation(bundle):
         require_agreement(bundle, {"serving_default": {"scores": float("nan")}})
 
 
+@pytest.mark.slow
 def test_the_process_that_reloads_cannot_import_capszoo():
     script = Path(capszoo.exporting.__file__).with_name("reload_script.py")
     root = Path(capszoo.exporting.__file__).parents[2]

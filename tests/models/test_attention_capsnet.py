@@ -71,6 +71,7 @@ def test_learning_makes_held_out_images_likelier(subject, fresh):
     assert report.models["trained"]["bound"] > report.models["fresh"]["bound"] + 0.1
 
 
+@pytest.mark.slow
 def test_more_samples_bring_the_bound_nearer_and_none_reaches_the_ceiling(subject):
     few, many = (
         LikelihoodProtocol(images=40, samples=k).measure([subject]).models["trained"] for k in (1, 40)
@@ -179,6 +180,7 @@ def test_a_fresh_network_is_healthy(fresh, images):
     assert set(check_health(wide, wide.build(), images)) == {"conv1", "conv2"}
 
 
+@pytest.mark.slow
 def test_a_run_of_it_lowers_the_validation_error(data):
     record = train(recipe_of(), data / "run")
     assert record["loss"] < 400

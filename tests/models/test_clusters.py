@@ -100,6 +100,7 @@ class Split:
         return {"images": (self.kinds[np.arange(60) % 3] + 0.05 * noise)[indices]}
 
 
+@pytest.mark.slow
 def test_objects_are_the_clusters_of_the_parts_of_images():
     keras.utils.set_random_seed(0)
     # The parts of a random network tell little apart.
