@@ -49,10 +49,12 @@ tables: $(VENV)/ready
 docs: $(SITE)/ready tables $(PICTURES:%=docs/pictures/%/index.html)
 	$(SITE)/bin/mkdocs build --quiet --strict
 
-# The notebooks of colab/, executed: this project's libraries under the tools that execute them.
+# The notebooks of colab/, executed: this project's libraries behind the tools that execute them, in the processes of an
+# export too, which look at no PYTHONPATH.
 notebooks: $(SITE)/ready $(VENV)/ready
-	PYTHONPATH=$$($(BIN)/python -c "import site; print(site.getsitepackages()[0])"):$(CURDIR) TF_CPP_MIN_LOG_LEVEL=3 \
-	  $(SITE)/bin/python colab/execute.py
+	printf '%s\n' "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')" "$(CURDIR)" \
+	  > "$$($(SITE)/bin/python -c 'import site; print(site.getsitepackages()[0])')/capszoo.pth"
+	TF_CPP_MIN_LOG_LEVEL=3 $(SITE)/bin/python colab/execute.py $(NOTEBOOKS)
 
 # What builds the site is no part of what runs the project.
 $(SITE)/ready: docs/requirements.txt

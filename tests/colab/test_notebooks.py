@@ -55,14 +55,21 @@ def test_its_first_cell_replaces_nothing_that_is_installed(script):
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory):
-    """The Python of an environment with what executes notebooks."""
-    if "CAPSZOO_SITE_TOOLS" in os.environ:
-        return Path(os.environ["CAPSZOO_SITE_TOOLS"]) / "bin" / "python"
+    """The Python of an environment with what executes notebooks, and behind it the libraries of this one."""
     folder = tmp_path_factory.mktemp("notebooks")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     install = [python, "-m", "pip", "install", "--quiet", "-r", ROOT / "docs" / "requirements.txt"]
     subprocess.run(install, check=True)
+    # A file of paths and no PYTHONPATH: the processes of an export do not look at that.
+    paths = [*site.getsitepackages(), str(ROOT)]
+    where = subprocess.run(
+        [python, "-c", "import site; print(site.getsitepackages()[0])"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (Path(where.stdout.strip()) / "capszoo.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
     return python
 
 
@@ -71,9 +78,7 @@ def tools(tmp_path_factory):
 def test_a_notebook_runs(script, tools, tmp_path):
     for path in (script, ROOT / "colab" / "execute.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    # The libraries of this environment, which has no notebooks, behind those of the other, which has nothing else.
-    libraries = os.pathsep.join([*site.getsitepackages(), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": libraries, "CAPSZOO_NOTEBOOK_IMAGES": "48"}
+    environment = {**os.environ, "CAPSZOO_NOTEBOOK_IMAGES": "48"}
     command = [tools, tmp_path / "execute.py", tmp_path / script.name]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path, timeout=1500)
     assert (tmp_path / script.with_suffix(".ipynb").name).is_file()
