@@ -24,12 +24,14 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Everything is pinned in requirements.txt; the project itself is installed from this folder. Most modules of the
-# libraries are never imported: compiling all of them takes a third of the installation.
+# Everything is pinned in requirements.txt, with hashes; the project itself is installed from this folder. uv, itself one
+# of the pins, installs the others in a quarter of pip's time.
 $(VENV)/ready: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.txt > $(VENV)/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
 
 # Pins anew what pyproject.toml asks for, with the hashes of the files that pip may install.
