@@ -13,7 +13,7 @@ from capszoo.layers.matrix import (
     _ClassCapsules,
     _RoutedCapsules,
 )
-from capszoo.routing import cpu
+from capszoo.routing.connections import connections
 
 # Under the root of the norm of a matrix: away from zero, where it has no gradient (author's code).
 NORM_FLOOR = 1e-5
@@ -138,4 +138,4 @@ class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
         children = math.prod(self.kernel.shape[:3])
         addition = np.zeros((children, POSE_SIDE**2))
         uniform = np.full((1, children), 1.0 / self.types)
-        return cpu.connections(np.arange(children)[None], np.arange(children), addition, uniform)
+        return connections(np.arange(children)[None], np.arange(children), addition, uniform)

@@ -4,6 +4,7 @@ Between these layers capsules are a pair: poses `[B, H, W, types, 4, 4]` (vector
 activations `[B, H, W, types]` in [0, 1], both float32.
 """
 
+import functools
 import math
 
 import keras
@@ -12,7 +13,8 @@ from keras import ops
 
 from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
-from capszoo.routing.base import iteration_count
+from capszoo.routing.base import compiled, iteration_count
+from capszoo.routing.connections import connections
 from capszoo.routing.neighbourhood import Neighbourhood
 
 POSE_SIDE = 4
@@ -68,6 +70,10 @@ class _RoutedCapsules(Routes, _PosedCapsules):
         super().__init__(pose=pose, **kwargs)
         self.types = types
         self.routing = routing
+        # Traced once for each count, also where layers run eagerly.
+        self._by_image = functools.cache(
+            lambda count: compiled(self.routing.by_image(self._connections(), count))
+        )
 
     def _add_kernel(self, leading, deviation):
         """Transformation matrices `[*leading, width, types, width]`."""
@@ -89,8 +95,9 @@ class _RoutedCapsules(Routes, _PosedCapsules):
 
     def call(self, capsules, num_iterations=None, return_history=False):
         count = iteration_count(self.routing.num_iterations if num_iterations is None else num_iterations)
-        if isinstance(count, int) and not return_history and self._fusible() and cpu.enabled():
-            return self._fused(capsules, count)
+        route = None if return_history else self._from_poses(count)
+        if route is not None:
+            return self._without_votes(route, capsules)
         poses, activations = self._positions_last(capsules)
         poses, activations, *history = self.routing(
             self.votes(poses),
@@ -103,13 +110,16 @@ class _RoutedCapsules(Routes, _PosedCapsules):
         # [T, I, O, B, ...] -> [T, B, ..., I, O]
         return (capsules, ops.moveaxis(history[0], (1, 2), (-2, -1))) if return_history else capsules
 
-    def _fusible(self):
-        """Whether poses and routing are such that there is a fused form."""
-        return self.pose == "matrix" and self.routing.fusible and self.routing.compute_dtype == "float32"
+    def _from_poses(self, count):
+        """What routes poses instead of votes here and now, compiled or as a graph, see `Routing`; or None."""
+        if not isinstance(count, int) or self.pose != "matrix" or self.routing.compute_dtype != "float32":
+            return None
+        if self.routing.fusible and cpu.enabled():
+            return self.routing.fused(self._connections(), count)
+        return self._by_image(count) if self.routing.routes_by_image else None
 
-    def _fused(self, capsules, count):
+    def _without_votes(self, route, capsules):
         poses, activations = capsules
-        route = self.routing.fused(self._connections(), count)
         # [B, H, W, types, ...] -> [B, C, ...]
         children = math.prod(activations.shape[1:])
         poses, activations = route(
@@ -234,7 +244,7 @@ class ConvCapsules(_RoutedCapsules):
         share = 1.0 / (np.maximum(self.neighbourhood.num_parents(), 1) * self.types)
         matrix = np.arange(child.shape[1])
         addition = np.zeros((len(matrix), POSE_SIDE**2))
-        return cpu.connections(child, matrix, addition, np.repeat(share.ravel(), types)[child])
+        return connections(child, matrix, addition, np.repeat(share.ravel(), types)[child])
 
     def _parent_grid(self):
         return self.neighbourhood.parent_grid
@@ -331,7 +341,7 @@ class SharedClassCapsules(_ClassCapsules):
             addition = np.repeat(rows.reshape(positions, -1), types, axis=0)
         matrix = np.tile(np.arange(types), positions)
         uniform = np.full((1, children), 1.0 / self.types)
-        return cpu.connections(np.arange(children)[None], matrix, addition, uniform)
+        return connections(np.arange(children)[None], matrix, addition, uniform)
 
     def get_config(self):
         return {**super().get_config(), "coordinates": self.coordinates, "entries": self.entries}

@@ -72,11 +72,23 @@ class Routing(keras.layers.Layer):
         """The routing from poses to parents in one compiled step, see `capszoo.routing.cpu`.
 
         where:
-          connections: who sees whom, `capszoo.routing.cpu.Connections`.
+          connections: who sees whom, `capszoo.routing.connections.Connections`.
           count: iterations.
 
         Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]`
         and activations `[B, P, O]`.
+        """
+        raise NotImplementedError
+
+    @property
+    def routes_by_image(self):
+        """Whether `by_image` is there."""
+        return False
+
+    def by_image(self, connections, count):
+        """The same as `fused`, as a graph that routes one image after the other.
+
+        It runs wherever a model goes: in servers, on phones, under XLA.
         """
         raise NotImplementedError
 
@@ -96,7 +108,7 @@ class Routing(keras.layers.Layer):
         if return_history and not isinstance(count, int):
             raise ValueError("return_history=True needs num_iterations as an int. Received a tensor.")
         if self._procedure is None:
-            self._procedure = _compiled(self._route)
+            self._procedure = compiled(self._route)
         return self._procedure(votes, activations, count, return_history)
 
     def _route(self, votes, activations, count, return_history):
@@ -133,7 +145,7 @@ class Routing(keras.layers.Layer):
         return {**super().get_config(), "num_iterations": self.num_iterations}
 
 
-def _compiled(procedure):
+def compiled(procedure):
     """`procedure` as a `tf.function` on the TensorFlow backend; as it is elsewhere, where jit is the caller's."""
     if keras.backend.backend() != "tensorflow":
         return procedure

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing import em_gradient
+from capszoo.routing.em_by_image import em_by_image
 from capszoo.routing.neighbourhood import NOTHING
 from capszoo.routing.positions import _PositionsLast
 
@@ -111,13 +111,6 @@ class EMRouting(_PositionsLast):
                 weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
                 setattr(self, name, weight)
 
-    def _route(self, votes, activations, count, return_history):
-        if return_history or not isinstance(count, int) or not self.fusible:
-            return super()._route(votes, activations, count, return_history)
-        procedure = em_gradient.differentiable(self, count)
-        mean, logits = procedure(votes, activations, *self.betas())
-        return mean, ops.sigmoid(logits)
-
     def start(self, votes, activations):
         return self.m_step(self.uniform(votes), 0.0, votes, activations, self.betas(), 0)
 
@@ -186,14 +179,26 @@ class EMRouting(_PositionsLast):
 
     @property
     def fusible(self):
-        """Whether the gradient is known in closed form, for the graph and for the kernel."""
+        """See `Routing.fusible`."""
         return self.variant == "paper" and self.activation == "logistic"
+
+    @property
+    def routes_by_image(self):
+        """See `Routing.routes_by_image`."""
+        return self.fusible
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
         from capszoo.routing.cpu.em_operation import fused_em
 
         route = fused_em(
+            connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
+        )
+        return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
+
+    def by_image(self, connections, count):
+        """See `Routing.by_image`."""
+        route = em_by_image(
             connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
         )
         return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
@@ -221,10 +226,6 @@ class EMRouting(_PositionsLast):
             # So far over the types of parents at one position; now over the positions that see the child.
             total = self._by_child(total, ops.logsumexp, NOTHING)
         return ops.exp(weights - total)
-
-    def by_child(self, seen):
-        """The sum over all positions that see a child, given to each of them: `[I, 1, N]` both."""
-        return self._by_child(seen, ops.sum, 0.0) if self.neighbourhood else seen
 
     def _by_child(self, seen, reduce, nothing):
         by_tap = ops.reshape(seen, (self.neighbourhood.taps, -1, *self.neighbourhood.parent_grid))

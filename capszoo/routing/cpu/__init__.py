@@ -9,7 +9,6 @@ and of these only on the TensorFlow backend, with Numba installed, without a GPU
 Everywhere else the graph form computes the same; and it alone has gradients of gradients.
 """
 
-import collections
 import contextlib
 import contextvars
 import functools
@@ -18,12 +17,7 @@ import sys
 import warnings
 
 import keras
-import numpy as np
 
-# Who sees whom: child [P, I], which of an image's C children the parents at each of P positions see; matrix [I], which
-# of the transformations each of them uses; addition [I * 16], added to its votes; uniform [P, I], its coefficient
-# in iteration 0.
-Connections = collections.namedtuple("Connections", "child matrix addition uniform")
 # What Keras' trainers trace, whoever has written it.
 _STEPS = ("train_step", "test_step", "predict_step")
 _ALLOWED = contextvars.ContextVar("capszoo_host_calls", default=None)
@@ -80,16 +74,6 @@ def _warn():
         "`fit`, `evaluate`, `predict` and their kin of Keras models, wherever layers run eagerly, and inside "
         "`capszoo.routing.cpu.host_calls(True)`.",
         stacklevel=2,
-    )
-
-
-def connections(child, matrix, addition, uniform):
-    """`Connections` as kernels take them."""
-    return Connections(
-        np.ascontiguousarray(child, "int64"),
-        np.ascontiguousarray(matrix, "int64"),
-        np.ascontiguousarray(addition, "float32").ravel(),
-        np.ascontiguousarray(uniform, "float32"),
     )
 
 

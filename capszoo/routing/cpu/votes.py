@@ -32,7 +32,7 @@ INPUTS = "poses activations weights"
 
 
 def problem_of(connections, activations, matrices):
-    """Values of `PROBLEM`, of `capszoo.routing.cpu.Connections` and of tensors `[B, C]` and `[M, 4, O, 4]`."""
+    """Values of `PROBLEM`, of `capszoo.routing.connections.Connections` and of tensors `[B, C]` and `[M, 4, O, 4]`."""
     child, matrix, addition, _ = connections
     (_, children), (count, _, types, _) = activations.shape, matrices.shape
     blocks = -(-types // LANES)

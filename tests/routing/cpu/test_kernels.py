@@ -10,123 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from oracles import em_routing as oracle
+from routed import KINDS, PLACES, SIDE, assert_close, capsules, differentiated, names_of, twins
 
 from capszoo import models
-from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
+from capszoo.layers import ConvCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
 from capszoo.routing.cpu import lanes, threads, votes
 from capszoo.routing.cpu.votes import CHUNK
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
-
-SIDE = 4
-PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]
-
-
-def capsules(place, images=3, grid=(5, 6), types=2, seed=0):
-    """Children in a benign or a hard place: poses `[B, H, W, types, 4, 4]` and activations `[B, H, W, types]`."""
-    rng = np.random.default_rng(seed)
-    poses = rng.normal(size=(images, *grid, types, SIDE, SIDE))
-    activations = rng.uniform(0.05, 1, size=(images, *grid, types))
-    if place == "equal votes":
-        poses[:] = poses[:, :1, :1, :1]
-    elif place == "silent children":
-        activations[:] = 0
-    elif place == "one active child":
-        activations[:] = 0
-        activations[:, 2, 2, 0] = 1
-    elif place == "far from zero":
-        poses += 30
-    return poses, activations
-
-
-def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32"):
-    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
-    return ConvCapsules(types, 3, strides, routing, dtype=dtype)
-
-
-def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
-    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
-    coordinates = (np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6))
-    return SharedClassCapsules(types, routing, coordinates, dtype=dtype)
-
-
-def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
-    return NormalisedClassCapsules(
-        types, EMRouting(count, final_lambda=final_lambda, dtype=dtype), dtype=dtype
-    )
-
-
-def similar(layer):
-    """`layer(routing)` with similarity-learning routing, which has no temperature."""
-
-    def create(types=3, count=3, final_lambda=None, dtype="float32"):
-        return layer(types, KernelRouting(4, num_iterations=count, dtype=dtype), dtype=dtype)
-
-    return create
-
-
-def recurrent(layer, **routing):
-    """`layer(routing)` with connectionist routing, which has no temperature either."""
-
-    def create(types=3, count=3, final_lambda=None, dtype="float32"):
-        return layer(types, LSTMRouting(num_iterations=count, dtype=dtype, **routing), dtype=dtype)
-
-    return create
-
-
-KINDS = {
-    "conv, stride 1": convolutional,
-    "conv, stride 2": lambda **options: convolutional(strides=2, **options),
-    "conv, 20 types": lambda **options: convolutional(types=20, **options),
-    "classes": shared_class,
-    "normalised classes": normalised_class,
-    "similarity, conv": similar(
-        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
-    ),
-    "similarity, classes": similar(NormalisedClassCapsules),
-    "recurrent, conv": recurrent(
-        lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options), units=5
-    ),
-    "recurrent, classes": recurrent(
-        NormalisedClassCapsules, units=8, compatibility=(6,), activation=(7, 4), state_roles="code"
-    ),
-    "recurrent, 20 types": recurrent(
-        lambda types, *rest, **options: ConvCapsules(20, 3, 1, *rest, **options),
-        units=4,
-        compatibility=(8, 3),
-    ),
-}
-
-
-@functools.cache
-def twins(kind, **options):
-    """Two layers with the same weights: float32, which can be fused, and the graph in float64.
-
-    Shared, because tracing costs more than computing: leave their weights.
-    """
-    shapes = tuple(part.shape for part in capsules("benign"))
-    pair = [KINDS[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
-    for layer in pair:
-        layer.build(shapes)
-    rng = np.random.default_rng(1)
-    values = [0.5 * rng.normal(size=weight.shape) for weight in pair[0].weights]
-    for layer in pair:
-        for weight, value in zip(layer.weights, values, strict=True):
-            weight.assign(value.astype("float32"))
-    return pair
-
-
-def differentiated(layer, inputs, host_calls):
-    """Outputs, and the gradients of a random sum of them, of poses, activations and weights."""
-    inputs = [tf.constant(part.astype(layer.dtype)) for part in inputs]
-    rng = np.random.default_rng(2)
-    with cpu.host_calls(host_calls), tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs = layer(tuple(inputs))
-        value = sum(tf.reduce_sum(rng.normal(size=part.shape).astype(layer.dtype) * part) for part in outputs)
-    weights = [weight.value for weight in layer.trainable_weights]
-    gradients = tape.gradient(value, [*inputs, *weights])
-    return [np.asarray(part, "float64") for part in (*outputs, *gradients)]
 
 
 @contextlib.contextmanager
@@ -136,17 +27,6 @@ def of_threads(count):
         patch.setattr(threads, "_pool", lambda: pool)
         patch.setattr(threads, "_cores", lambda: count)
         yield
-
-
-def names_of(layer):
-    """What `differentiated` returns."""
-    return ["poses", "activations", "d poses", "d activations", *(w.path for w in layer.trainable_weights)]
-
-
-def assert_close(found, expected, tolerance, name=""):
-    """In the norm, since single entries of a gradient may cancel."""
-    scale = np.linalg.norm(expected) + 1e-6
-    assert np.linalg.norm(found - expected) <= tolerance * scale, name
 
 
 def assert_as_good_as_the_graph(single, double, inputs):

@@ -1,0 +1,255 @@
+"""EM routing as a graph, from poses to parents, one image after the other: what servers, phones and XLA run.
+
+The votes of one image fit into a processor's cache, those of a batch do not, and each iteration reads them five times.
+They lie as `[N, O, I, D]`, so that every sum over children or over dimensions is a product of matrices.
+
+The gradient is in closed form, so that its memory does not grow with the iterations. Each M-step is three sums over
+children, of shares rho_ij = R_ij a_i: n_j, mu_j and var_j. With the gradients of mu_j, var_j and x_j known, and
+
+    square_j = (d_var_j - lambda_t d_x_j n_j / (2 var_j)) / n_j
+    linear_j = (d_mu_j - 2 floor square_j mu_j) / n_j              # floor: of the mass; deviations add to no zero
+    constant_j = -lambda_t d_x_j (D beta_u_j + sum_d log(var_j) / 2) - sum_d square_j (var_j - 5e-4)
+
+a share and a vote have the gradients
+
+    d_rho_ij = constant_j + sum_d (linear_j (V_ij - mu_j) + square_j (V_ij - mu_j)^2)
+    d_V_ij = rho_ij (linear_j + 2 square_j (V_ij - mu_j))
+
+and a_i has sum_j R_ij d_rho_ij. Each E-step is a softmax over all parents of a child; its logits have the gradient
+
+    h_ij = rho_ij (d_rho_ij - sum_k R_ik d_rho_ik)                 # k: all parents of child i
+
+which goes on to the votes, -h_ij (V_ij - mu_j) / var_j, and to mu_j, var_j and x_j of the iteration before.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.routing.neighbourhood import NOTHING
+
+SIDE = 4
+LOG_2_PI = math.log(2.0 * math.pi)
+# Images with more votes than so many numbers, half a megabyte, are routed one after the other.
+AT_ONCE = 2**17
+
+
+def em_by_image(connections, scales, mass_floor, variance_floor):
+    """EM routing, variant "paper" with logistic activations, of votes V = M W + addition between 4x4 matrices.
+
+    where:
+      connections: a `Connections`.
+      scales: lambda_t of every iteration.
+      mass_floor, variance_floor: added to each parent's amount of data and to each variance.
+
+    Returns `route(poses, activations, matrices, beta_u, beta_a)`, which takes poses `[B, C, 16]`, activations `[B, C]`,
+    transformations `[matrices, 4, O, 4]`, and `[O]` each of beta_u and beta_a, and returns mu_j `[B, P, O, 16]` and
+    a_j `[B, P, O]`.
+    Source: Hinton et al. 2018, Procedure 1.
+    """
+    scales = [float(scale) for scale in scales]
+    positions, children = connections.child.shape
+
+    def route(poses, activations, matrices, *betas):
+        procedure = _Procedure(connections, poses.shape[1], scales, mass_floor, variance_floor)
+        types = matrices.shape[2]
+        matrices = ops.take(ops.reshape(matrices, (-1, SIDE, types * SIDE)), connections.matrix, axis=0)
+
+        def some_images(capsules):
+            mean, logits = procedure(*capsules, matrices, *betas)
+            mean = ops.reshape(mean, (-1, positions, types, SIDE**2))
+            return mean, ops.sigmoid(ops.reshape(logits, (-1, positions, types)))
+
+        if positions * children * types * SIDE**2 <= AT_ONCE or _has_accelerator():
+            return some_images((poses, activations))
+        found = ops.map(lambda image: some_images([part[None] for part in image]), (poses, activations))
+        return tuple(part[:, 0] for part in found)
+
+    return route
+
+
+def _has_accelerator():
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
+    return True
+
+
+class _Procedure:
+    """All iterations for some images at once, a function with its own gradient.
+
+    Takes poses `[b, C, 16]`, activations `[b, C]`, matrices `[I, 4, O * 4]`, and `[O]` each of beta_u and beta_a.
+    Returns mu_j `[N, O, D]` and x_j `[N, O]` of the last iteration, N being all positions of all images.
+    """
+
+    def __init__(self, connections, count, scales, mass_floor, variance_floor):
+        self.uniform, self.addition = connections.uniform, connections.addition
+        self.scales, self.mass_floor, self.variance_floor = scales, mass_floor, variance_floor
+        self.children = _Children(connections.child, count)
+        self.differentiable = ops.custom_gradient(self._differentiable)
+
+    def __call__(self, *inputs):
+        return self.differentiable(*inputs)
+
+    def _differentiable(self, poses, activations, matrices, *betas):
+        seen = self.children.seen(activations)
+        votes, fits, squares = self._votes(self._rows(poses), matrices), [], None
+        for t, scale in enumerate(self.scales):
+            coefficients = self._softmax(fits[-1], squares) if t else self._uniform(votes)
+            fit, squares = self._m_step(coefficients, votes, seen, betas, scale)
+            fits.append(fit)
+
+        def gradient(*upstream):
+            # JAX hands over the gradients of all results as one argument.
+            upstream = upstream if len(upstream) == 2 else upstream[0]
+            return self._backward(poses, activations, matrices, betas, fits, *upstream)
+
+        return (fits[-1]["mean"], fits[-1]["logits"]), gradient
+
+    def _rows(self, poses):
+        """The rows of all children that are seen, `[I, N * row, 4]`."""
+        seen = ops.swapaxes(self.children.seen(poses), 0, 1)
+        return ops.reshape(seen, (seen.shape[0], -1, SIDE))
+
+    def _votes(self, rows, matrices):
+        """V_ij `[N, O, I, D]`."""
+        children = rows.shape[0]
+        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, SIDE, matrices.shape[2] // SIDE, SIDE))
+        # [I, N, row, O, column] -> [N, O, I, row * column]
+        votes = ops.reshape(ops.transpose(votes, (1, 3, 0, 2, 4)), (-1, votes.shape[3], children, SIDE**2))
+        if not np.any(self.addition):
+            return votes
+        return votes + ops.reshape(ops.cast(self.addition, votes.dtype), (children, SIDE**2))
+
+    def _uniform(self, votes):
+        """R_ij of iteration 0, `[N, O, I]`."""
+        positions, children = self.uniform.shape
+        # [N, O, I] -> [b, P, O, I]
+        like = ops.reshape(ops.ones_like(votes[..., 0]), (-1, positions, votes.shape[1], children))
+        return ops.reshape(like * self.uniform[:, None], (-1, votes.shape[1], children))
+
+    def _m_step(self, coefficients, votes, activations, betas, scale):
+        """The parents fitted to `coefficients`, and (V_ij - mu_j)^2 `[N, O, I, D]`."""
+        beta_u, beta_a = betas
+        share = coefficients * activations[:, None]
+        mass = ops.sum(share, axis=2) + self.mass_floor
+        # [N, O, I] -> [N, O, 1, I]
+        weight = (share / mass[..., None])[:, :, None]
+        mean = ops.matmul(weight, votes)
+        squares = ops.square(votes - mean)
+        variance = ops.matmul(weight, squares)[:, :, 0] + self.variance_floor
+        log_variance = ops.sum(ops.log(variance), axis=2) / 2.0
+        logits = scale * (beta_a - mass * (votes.shape[3] * beta_u + log_variance))
+        fit = {"coefficients": coefficients, "mass": mass, "mean": mean[:, :, 0], "variance": variance}
+        return {**fit, "log_variance": log_variance, "logits": logits}, squares
+
+    def _softmax(self, fit, squares):
+        """R_ij `[N, O, I]` of the parents of `fit`."""
+        distance = ops.matmul(squares, (0.5 / fit["variance"])[..., None])[..., 0]
+        constant = ops.log_sigmoid(fit["logits"]) - fit["log_variance"] - SIDE**2 / 2.0 * LOG_2_PI
+        weights = constant[..., None] - distance
+        # First over the types of parents at one position, then over the positions that see the child.
+        highest = ops.max(weights, axis=1, keepdims=True)
+        shares = ops.exp(weights - highest)
+        total = highest[:, 0] + ops.log(ops.sum(shares, axis=1))
+        return shares * ops.exp(highest - self.children.logsumexp(total)[:, None])
+
+    def _backward(self, poses, activations, matrices, betas, fits, d_mean, d_logits):
+        """Gradients of all inputs, from those of the last mu_j and x_j."""
+        rows, activations = self._rows(poses), self.children.seen(activations)
+        votes = self._votes(rows, matrices)
+        d_variance, h = ops.zeros_like(d_mean), None
+        d_votes, d_activations, d_beta_u, d_beta_a = 0.0, 0.0, 0.0, 0.0
+        for fit, scale in zip(reversed(fits), reversed(self.scales), strict=True):
+            deviation = votes - fit["mean"][:, :, None]
+            squares = ops.square(deviation)
+            if h is not None:
+                d_mean, d_variance, d_logits = _through_softmax(h, fit, deviation, squares)
+                # [N, O, I], [N, O, D] -> [N, O, I, D]
+                d_votes -= h[..., None] * (deviation / fit["variance"][:, :, None])
+            d_scaled, share = scale * d_logits, fit["coefficients"] * activations[:, None]
+            constant, linear, square = self._share_gradient(fit, betas, d_mean, d_variance, d_scaled)
+            d_share = (
+                constant[..., None]
+                + (ops.matmul(deviation, linear[..., None]) + ops.matmul(squares, square[..., None]))[..., 0]
+            )
+            d_votes += share[..., None] * (linear[:, :, None] + 2.0 * square[:, :, None] * deviation)
+            d_activation = ops.sum(fit["coefficients"] * d_share, axis=1)
+            h = share * (d_share - self.children.sum(d_activation)[:, None])
+            d_activations += d_activation
+            d_beta_u -= votes.shape[3] * ops.sum(d_scaled * fit["mass"], axis=0)
+            d_beta_a += ops.sum(d_scaled, axis=0)
+        d_rows, d_matrices = _through_votes(d_votes, rows, matrices)
+        # [I, N * row, 4] -> [N, I, 16]
+        d_poses = ops.swapaxes(ops.reshape(d_rows, (d_rows.shape[0], -1, SIDE**2)), 0, 1)
+        d_poses, d_activations = (self.children.total(part) for part in (d_poses, d_activations))
+        return d_poses, d_activations, d_matrices, d_beta_u, d_beta_a
+
+    def _share_gradient(self, fit, betas, d_mean, d_variance, d_scaled):
+        """constant_j `[N, O]`, linear_j and square_j `[N, O, D]` of an M-step."""
+        mass, variance = fit["mass"][..., None], fit["variance"]
+        square = (d_variance - d_scaled[..., None] * mass / (2.0 * variance)) / mass
+        linear = (d_mean - 2.0 * self.mass_floor * square * fit["mean"]) / mass
+        cost = variance.shape[2] * betas[0] + fit["log_variance"]
+        constant = -d_scaled * cost - ops.sum(square * (variance - self.variance_floor), axis=2)
+        return constant, linear, square
+
+
+def _through_softmax(h, fit, deviation, squares):
+    """Gradients of mu_j, var_j and x_j of `fit`, where the logits of the softmax after it have the gradient `h`."""
+    precision, density = 1.0 / fit["variance"], ops.sum(h, axis=2)
+    row = h[:, :, None]
+    d_mean = ops.matmul(row, deviation)[:, :, 0] * precision
+    d_variance = (ops.matmul(row, squares)[:, :, 0] * precision - density[..., None]) * precision / 2.0
+    return d_mean, d_variance, density * ops.sigmoid(-fit["logits"])
+
+
+def _through_votes(d_votes, rows, matrices):
+    """Gradients of rows of poses and of matrices."""
+    types, children = d_votes.shape[1:3]
+    d_votes = ops.reshape(d_votes, (-1, types, children, SIDE, SIDE))
+    # [N, O, I, row, column] -> [I, N * row, O * column]
+    d_votes = ops.reshape(ops.transpose(d_votes, (2, 0, 3, 1, 4)), (children, -1, types * SIDE))
+    d_rows = ops.matmul(d_votes, ops.swapaxes(matrices, 1, 2))
+    return d_rows, ops.matmul(ops.swapaxes(rows, 1, 2), d_votes)
+
+
+class _Children:
+    """What parents see of children, and what all of a child's parents say of it.
+
+    where:
+      child: `[P, I]`, which of an image's C children the parents at each position see.
+      count: C; some may be seen by none.
+    """
+
+    def __init__(self, child, count):
+        self.child = child
+        count = np.bincount(child.ravel(), minlength=count)
+        # [C, K]: which entries of the flat [P * I] are a child's; what it has less than K is the entry after the last.
+        self.entries = np.full((len(count), count.max()), child.size)
+        self.entries[np.arange(count.max()) < count[:, None]] = np.argsort(child, axis=None, kind="stable")
+
+    def seen(self, values):
+        """`[b, C, ...]` -> `[b * P, I, ...]`."""
+        return ops.reshape(ops.take(values, self.child, axis=1), (-1, self.child.shape[1], *values.shape[2:]))
+
+    def total(self, seen, reduce=ops.sum, nothing=0.0):
+        """Over all parents of each child: `[b * P, I, ...]` -> `[b, C, ...]`."""
+        flat = ops.reshape(seen, (-1, self.child.size, *seen.shape[2:]))
+        flat = ops.pad(flat, ((0, 0), (0, 1), *[(0, 0)] * (len(flat.shape) - 2)), constant_values=nothing)
+        return reduce(ops.take(flat, self.entries, axis=1), axis=2)
+
+    def sum(self, seen):
+        """The sum over all parents of a child, given to each of them: `[b * P, I]` both."""
+        return self.seen(self.total(seen)) if self.entries.shape[1] > 1 else seen
+
+    def logsumexp(self, seen):
+        """As `sum`, of values that are logarithms."""
+        return self.seen(self.total(seen, ops.logsumexp, NOTHING)) if self.entries.shape[1] > 1 else seen

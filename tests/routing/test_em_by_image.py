@@ -1,0 +1,114 @@
+"""EM routing as a graph from poses to parents says what the graph over votes says, and what the oracle says."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from oracles import em_routing as oracle
+from routed import PLACES, SIDE, assert_close, capsules, differentiated, names_of, twins
+from support import arrays
+
+from capszoo.routing import cpu, em_by_image
+from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
+
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+@pytest.fixture
+def _one_by_one(monkeypatch):
+    """Images are routed one after the other however few votes they have."""
+    monkeypatch.setattr(em_by_image, "AT_ONCE", 0)
+    # What was traced for all images at once is not used, and nothing that is traced here is used again.
+    twins.cache_clear()
+    yield
+    twins.cache_clear()
+
+
+def assert_exact(kind, count):
+    single, double = twins(kind, count=count)
+    inputs = capsules("benign")
+    exact = differentiated(double, inputs, False)
+    found = differentiated(single, inputs, False)
+    for name, part, expected in zip(names_of(single), found, exact, strict=True):
+        assert_close(part, expected, 2e-5, name)
+
+
+@pytest.mark.usefixtures("_one_by_one")
+@pytest.mark.parametrize(("kind", "count"), [("conv, stride 2", 1), ("conv, stride 2", 3), ("classes", 3)])
+def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):
+    assert_exact(kind, count)
+
+
+def test_images_at_once_have_values_and_gradients_of_votes_in_float64():
+    assert_exact("conv, stride 1", 3)
+
+
+@pytest.mark.parametrize("place", PLACES[:4])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_it_agrees_with_the_oracle(place, strides):
+    poses, activations = capsules(place)
+    layer, _ = twins(f"conv, stride {strides}", count=3)
+    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
+    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
+    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
+    expected = oracle.em_routing(
+        votes.reshape(*votes.shape[:-2], SIDE * SIDE),
+        activations,
+        np.asarray(layer.routing.beta_u, "float64"),
+        np.asarray(layer.routing.beta_a, "float64"),
+        3,
+        stride=strides,
+        final_lambda=0.2,
+        variance_floor=VARIANCE_FLOOR,
+        mass_floor=MASS_FLOOR,
+    )
+    with cpu.host_calls(False):
+        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
+    np.testing.assert_allclose(np.reshape(found, expected["poses"].shape), expected["poses"], **CLOSE)
+    np.testing.assert_allclose(scores, expected["activations"], **CLOSE)
+
+
+@pytest.mark.usefixtures("_one_by_one")
+@pytest.mark.parametrize("how", ["graph", "xla"])
+def test_it_says_the_same_however_it_is_run(how):
+    layer, _ = twins("conv, stride 2", count=2)
+    children = [tf.constant(part.astype("float32")) for part in capsules("benign")]
+
+    def differentiate(*children):
+        with cpu.host_calls(False), tf.GradientTape() as tape:
+            tape.watch(children)
+            poses, activations = layer(children)
+            value = tf.reduce_sum(tf.sin(poses)) + tf.reduce_sum(activations**2)
+        return poses, activations, *tape.gradient(value, children)
+
+    served = tf.function(differentiate, autograph=False, jit_compile=how == "xla")
+    for found, expected in zip(arrays(served(*children)), arrays(differentiate(*children)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.usefixtures("_one_by_one")
+def test_a_batch_of_any_size_is_one_trace():
+    layer, _ = twins("conv, stride 2", count=2)
+    poses, activations = (part.astype("float32") for part in capsules("benign"))
+    specs = [tf.TensorSpec((None, *part.shape[1:])) for part in (poses, activations)]
+
+    @tf.function(autograph=False)
+    def route(poses, activations):
+        with cpu.host_calls(False):
+            return layer((poses, activations))
+
+    served = route.get_concrete_function(*specs)
+    with cpu.host_calls(False):
+        expected = layer((poses, activations))
+    for size in (0, 1, 3):
+        found = served(tf.constant(poses[:size]), tf.constant(activations[:size]))
+        for part, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(part, other[:size], **CLOSE)
+
+
+def test_children_that_no_parent_sees_have_no_gradient():
+    layer, _ = twins("conv, stride 2", count=3)
+    *_, d_poses, d_activations = differentiated(layer, capsules("benign"), False)[:4]
+    # Windows of three with stride two do not reach the last column of six.
+    assert np.abs(d_poses[:, :, :5]).min() > 0
+    assert np.all(d_poses[:, :, 5] == 0)
+    assert np.all(d_activations[:, :, 5] == 0)
