@@ -62,7 +62,7 @@ def em_by_image(connections, scales, mass_floor, variance_floor):
             mean = ops.reshape(mean, (-1, positions, types, SIDE**2))
             return mean, ops.sigmoid(ops.reshape(logits, (-1, positions, types)))
 
-        if positions * children * types * SIDE**2 <= AT_ONCE or _has_accelerator():
+        if positions * children * types * SIDE**2 <= AT_ONCE or not _fills_a_processor():
             return some_images((poses, activations))
         found = ops.map(lambda image: some_images([part[None] for part in image]), (poses, activations))
         return tuple(part[:, 0] for part in found)
@@ -70,16 +70,17 @@ def em_by_image(connections, scales, mass_floor, variance_floor):
     return route
 
 
-def _has_accelerator():
+def _fills_a_processor():
+    """Whether one image is work enough: on processors, but not on accelerators, nor where devices share a batch."""
     if keras.backend.backend() == "jax":
         import jax
 
-        return jax.default_backend() != "cpu"
+        return jax.default_backend() == "cpu" and keras.distribution.distribution() is None
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return bool(tf.config.list_physical_devices("GPU"))
-    return True
+        return not tf.config.list_physical_devices("GPU")
+    return False
 
 
 class _Procedure:

@@ -11,7 +11,7 @@ the last. The folder of a run holds
   stages/NAME/             the same of each stage before the last.
 
 Data, augmentation and order are pure functions of (seed, step), so a run that is killed and started again with the
-same command ends with the same bits on a CPU.
+same command ends with the same bits on a CPU. Several processes may train together, see `capszoo.training.processes`.
 """
 
 import collections
@@ -37,6 +37,7 @@ from capszoo.training.files import locked, naming, remove_temporary, write_text
 from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
 from capszoo.training.mixup import mix
+from capszoo.training.processes import joined
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.start import Start, start_of_file
@@ -67,21 +68,29 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
     trains there; `WeightsError` for a run that has lost its weights; `TrainingDiverged` for a loss that is not finite,
     with the last good weights kept.
     """
-    directory = Path(directory)
-    busy = f"another process is training in {directory}. Wait, or give another folder."
-    with locked(directory, busy):
-        remove_temporary(directory)
-        claim(recipe, directory)
+    directory, processes = Path(directory), joined()
+    with processes.together(), _claimed(recipe, directory, processes):
+        progress = progress if processes.first else QUIET
         start = recipe.train.start_from and find(recipe.train.start_from)
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
         for stage in () if (directory / FILE).exists() else recipe.stages:
             folder = stage_folder(directory, stage)
-            folder.mkdir(parents=True, exist_ok=True)
-            remove_temporary(folder)
-            claim(recipe.at(stage), folder)
-            _Run(recipe.at(stage), folder, progress, start).finish()
+            with _claimed(recipe.at(stage), folder, processes):
+                _Run(recipe.at(stage), folder, progress, start, processes).finish()
             start = Start(folder / BEST)
-        return _Run(recipe, directory, progress, start).finish(pause_after)
+        return _Run(recipe, directory, progress, start, processes).finish(pause_after)
+
+
+@contextlib.contextmanager
+def _claimed(recipe, directory, processes):
+    """The folder is of `recipe` and of these processes inside; the first of them has seen to that."""
+    busy = f"another process is training in {directory}. Wait, or give another folder."
+    with locked(directory, busy) if processes.first else contextlib.nullcontext():
+        if processes.first:
+            remove_temporary(directory)
+            claim(recipe, directory)
+        processes.wait(f"the folder {directory} is there")
+        yield
 
 
 def _epoch_line(record):
@@ -97,8 +106,9 @@ def _epoch_line(record):
 class _Run:
     """One stage of `train`: a model, an optimiser and the step they have reached."""
 
-    def __init__(self, recipe, directory, progress, start):
+    def __init__(self, recipe, directory, progress, start, processes):
         self.recipe, self.directory, self.progress = recipe, directory, progress
+        self.processes, self.copy = processes, None
         config = recipe.train
         keras.utils.set_random_seed(config.seed)
         with dtype_policy(config.precision):
@@ -119,7 +129,9 @@ class _Run:
         self._compile(start)
         self.checkpoint = Checkpoint(directory, self.model, self.objective.model)
         self.step, self.best_error, self.stopped = 0, None, False
-        if self.checkpoint.path.exists():
+        resumed = self.checkpoint.path.exists()
+        processes.wait("every process has looked for a checkpoint")
+        if resumed:
             self._restore()
         else:
             self._start(start)
@@ -133,8 +145,10 @@ class _Run:
             LOGGER.info("starting from %s; random: %s", start.path, ", ".join(fresh) or "nothing")
         if self.objective.begin:
             self.objective.begin(self.recipe.data.open("train"), fresh)
-        health = check_health(self.recipe, self.model, self._batch_at(0)["images"], fresh=not start)
-        LOGGER.info("activations at the start: %s", health)
+        if self.processes.first:
+            with self._on_one_device() as model:
+                health = check_health(self.recipe, model, self._batch_at(0)["images"], fresh=not start)
+            LOGGER.info("activations at the start: %s", health)
 
     def _compile(self, start):
         config = self.recipe.train
@@ -166,11 +180,27 @@ class _Run:
         inputs, targets = self.objective.arrange(self._batch_at(step))
         config = self.recipe.train
         if config.mixup:
-            return mix(inputs, targets, config.mixup, generator(config.seed, Stream.MIXUP, step))
-        return inputs, targets
+            inputs, targets = mix(inputs, targets, config.mixup, generator(config.seed, Stream.MIXUP, step))
+        return self.processes.share((inputs, targets))
 
     def _save(self):
-        self.checkpoint.save({"step": self.step, "best_error": self.best_error, "stopped": self.stopped})
+        if self.processes.first:
+            self.checkpoint.save({"step": self.step, "best_error": self.best_error, "stopped": self.stopped})
+        self.processes.wait(f"the checkpoint of step {self.step} is written")
+
+    @contextlib.contextmanager
+    def _on_one_device(self):
+        """The model, with its present weights, on one device of this process inside."""
+        if self.processes.devices == 1:
+            yield self.model
+            return
+        with self.processes.alone():
+            if self.copy is None:
+                with dtype_policy(self.recipe.train.precision):
+                    self.copy = self.recipe.build()
+            for variable, weight in zip(self.copy.weights, self.model.weights, strict=True):
+                variable.assign(np.asarray(weight))
+            yield self.copy
 
     def _restore(self):
         """Goes on from the checkpoint. Errors: `WeightsError` where it cannot be of this run, or its best is gone."""
@@ -185,7 +215,8 @@ class _Run:
                 f"{self.directory / BEST} is gone, the best weights up to step {self.step}. Put it back, or delete the "
                 "folder and train again."
             )
-        self._truncate_log()
+        if self.processes.first:
+            self._truncate_log()
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 
     def _truncate_log(self):
@@ -206,14 +237,15 @@ class _Run:
         with extra("train"):
             from tensorboard.summary import Writer
 
-        self.writer = Writer(str(self.directory / "tensorboard"))
+        self.writer = Writer(str(self.directory / "tensorboard")) if self.processes.first else None
         self.progress.begin(self.recipe.name, self.total, self.step)
         record, end = None, self.total
         if pause_after is not None:
             end = min(end, pause_after * self.batches.steps_per_epoch)
         while self.step < end and not self.stopped:
             record = self._segment() or record
-        self.writer.close()
+        if self.writer:
+            self.writer.close()
         return record or read_log(self.directory)[-1]
 
     def _segment(self):
@@ -295,22 +327,32 @@ class _Run:
         # Of equal errors the later one wins: it has seen more of the data.
         if self.stopped or None in (error, self.best_error) or error <= self.best_error:
             self.best_error = error
-            save_weights(self.model, self.directory / BEST, metadata={"step": self.step, "error": error})
+            if self.processes.first:
+                save_weights(self.model, self.directory / BEST, metadata={"step": self.step, "error": error})
         return record if error is None else record | {"best_validation_error": self.best_error}
 
     def _error(self, split):
         """Share of the images that are classified wrongly.
 
         Where no scores are trained it is the share of the images' squared sum that reconstructions miss: the
-        reconstruction loss, divided by that of black pictures.
+        reconstruction loss, divided by that of black pictures. The first process measures it for all.
         """
+        error = None
+        if self.processes.first:
+            with self._on_one_device() as model:
+                error = self._measured(model, split)
+        return self.processes.agreed(error)
+
+    def _measured(self, model, split):
         if "scores" in self.objective.losses:
-            scores, labels = predict_split(self.model, split)
+            scores, labels = predict_split(model, split)
             return float(wrong(scores, labels).mean())
-        errors, of_black = squared_errors(self.model, split)
+        errors, of_black = squared_errors(model, split)
         return float(errors.sum() / of_black.sum())
 
     def _log(self, record):
+        if not self.processes.first:
+            return
         path = self.directory / LOG
         with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

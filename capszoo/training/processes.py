@@ -1,0 +1,107 @@
+"""Training by several processes or devices: which part of each batch a process computes, and which one writes.
+
+It is Keras' own `keras.distribution` on JAX: every device has all weights and a share of each batch, and gradients are
+those of the whole batch. Batches are pure functions of (seed, step), so that every process makes the batch and takes
+its share; only the first process validates, logs and writes.
+"""
+
+import contextlib
+import dataclasses
+import os
+
+import keras
+import numpy as np
+
+from capszoo.config import ConfigError
+
+VARIABLE = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """All processes that train together, as one of them sees them.
+
+    where:
+      index: of this process, from 0.
+      count: how many there are.
+      devices: how many devices they have together.
+    """
+
+    index: int = 0
+    count: int = 1
+    devices: int = 1
+
+    @property
+    def first(self):
+        """Whether this process is the one that validates, logs and writes."""
+        return self.index == 0
+
+    @contextlib.contextmanager
+    def together(self):
+        """Inside, models are made and trained on all devices."""
+        if self.devices == 1:
+            yield
+        else:
+            with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
+                yield
+
+    @contextlib.contextmanager
+    def alone(self):
+        """Inside, models are made and run on a device of this process only."""
+        before = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(before)
+
+    def share(self, batch):
+        """The part of a batch that this process computes: equal parts of all arrays, in the order of the processes.
+
+        Errors: `ConfigError` for a batch that does not divide into equal parts for all devices.
+        """
+        sizes = {len(array) for array in keras.tree.flatten(batch)}
+        if any(size % self.devices for size in sizes):
+            raise ConfigError(
+                f"train.batch_size: must be a multiple of the {self.devices} devices. Received: {max(sizes)}"
+            )
+        parts = lambda array: np.split(array, self.count)  # noqa: E731
+        return keras.tree.map_structure(lambda array: parts(array)[self.index], batch)
+
+    def wait(self, reason):
+        """Waits until every process is here, for the same `reason`."""
+        if self.count > 1:
+            from jax.experimental import multihost_utils
+
+            multihost_utils.sync_global_devices(reason)
+
+    def agreed(self, number):
+        """The first process's `number`, in every process; what the others give does not matter."""
+        if self.count == 1:
+            return number
+        from jax.experimental import multihost_utils
+
+        # As two integers: JAX would round what has 64 bits.
+        parts = np.array([number or 0.0], "float64").view("uint32")
+        return np.asarray(multihost_utils.broadcast_one_to_all(parts)).view("float64").item()
+
+
+def joined() -> Processes:
+    """This process among those that the environment names, or alone.
+
+    Several processes are named by `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `_NUM_PROCESSES` and `_PROCESS_ID`, which
+    `keras.distribution.initialize` reads; it returns when all of them are there. Without these, a process uses all of
+    its own devices. Must come before anything is computed.
+
+    Errors: `ConfigError` where several processes are named and the backend is not JAX.
+    """
+    named = VARIABLE in os.environ
+    if keras.backend.backend() != "jax":
+        if named:
+            raise ConfigError(f"{VARIABLE}: training by several processes needs KERAS_BACKEND=jax.")
+        return Processes()
+    import jax
+
+    if named and not jax.distributed.is_initialized():
+        keras.distribution.initialize()
+    return Processes(jax.process_index(), jax.process_count(), jax.device_count())

@@ -1,0 +1,157 @@
+"""Processes that train together make the weights that one makes, and go on with the same bits when one is killed."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from tiny import RECIPE, write_mnist
+
+from capszoo.config import ConfigError
+from capszoo.training.folder import read_log
+from capszoo.training.processes import Processes, joined
+from capszoo.training.weight_files import read_arrays
+
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+COMMAND = [sys.executable, "-m", "capszoo", "train"]
+TINY = ["tiny.yaml"]
+# A published recipe, a few steps of it; gradients that are all but zero go by Adam's sign, so its steps are small.
+PRESET = [
+    "matrix_em_mnist",
+    "data.validation=50",
+    "train.epochs=1",
+    "train.images=192",
+    "train.learning_rate=1e-4",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a recipe of six steps of 40 images, of a network that compiles fast, and its data."""
+    folder = tmp_path_factory.mktemp("processes")
+    recipe = RECIPE.replace("batch_size: 50", "batch_size: 40").replace("routing: dynamic", "routing: none")
+    recipe = recipe.replace("{name: dynamic, channels: 16, primary_types: 4}", "{name: cnn}")
+    (folder / "tiny.yaml").write_text(recipe, encoding="utf-8")
+    write_mnist(folder / "data")
+    return folder
+
+
+def environment(folder, **more):
+    return {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "CAPSZOO_DATA_DIR": str(folder / "data"),
+        "TFDS_DATA_DIR": str(folder / "none"),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **more,
+    }
+
+
+def named(count):
+    """What the environment says to each of so many processes; of a single one nothing."""
+    if count == 1:
+        return [{}]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    prefix = "KERAS_DISTRIBUTION_"
+    common = {f"{prefix}JOB_ADDRESSES": address, f"{prefix}NUM_PROCESSES": str(count)}
+    return [{**common, f"{prefix}PROCESS_ID": str(index)} for index in range(count)]
+
+
+def begun(folder, out, count, recipe=TINY):
+    """So many processes, begun, that train `recipe` in the folder `out` together."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [*COMMAND, *recipe, "--out", out]
+    return [
+        subprocess.Popen(command, cwd=folder, env=environment(folder, **names), **pipes)
+        for names in named(count)
+    ]
+
+
+def ended(processes):
+    for process in processes:
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    """The run of a single process."""
+    ended(begun(folder, "alone", 1))
+    return folder / "alone"
+
+
+def assert_same(run, other, tolerance):
+    for file in ("best.safetensors", "checkpoint.safetensors"):
+        (found, metadata), (expected, expected_metadata) = (read_arrays(path / file) for path in (run, other))
+        assert metadata == expected_metadata
+        assert found.keys() == expected.keys()
+        for name in expected:
+            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def steps(run):
+    return [record["step"] for record in read_log(run)]
+
+
+@needs_jax
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_make_the_weights_that_one_makes(folder, alone, count):
+    ended(begun(folder, f"together{count}", count))
+    assert_same(folder / f"together{count}", alone, 1e-6)
+    assert steps(folder / f"together{count}") == steps(alone) == [3, 6]
+
+
+@needs_jax
+@pytest.mark.slow
+def test_processes_and_devices_make_the_weights_of_a_preset_that_one_device_makes(folder):
+    for count in (1, 2, 4):
+        ended(begun(folder, f"preset{count}", count, PRESET))
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    command = [*COMMAND, *PRESET, "--out", "devices"]
+    subprocess.run(command, cwd=folder, env=environment(folder, **flags), check=True)
+    for run in ("preset2", "preset4", "devices"):
+        assert_same(folder / run, folder / "preset1", 1e-6)
+    assert steps(folder / "preset1") == [6]
+
+
+@needs_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_all_are_started_again_after_one_was_killed_and_end_with_the_same_bits(folder, victim):
+    ended(begun(folder, f"whole{victim}", 2))
+    processes = begun(folder, f"broken{victim}", 2)
+    checkpoint = folder / f"broken{victim}" / "checkpoint.safetensors"
+    while not checkpoint.exists() and all(process.poll() is None for process in processes):
+        time.sleep(0.05)
+    processes[victim].send_signal(signal.SIGKILL)
+    for process in processes:
+        process.kill()
+        process.communicate()
+    ended(begun(folder, f"broken{victim}", 2))
+    assert_same(folder / f"broken{victim}", folder / f"whole{victim}", 0)
+
+
+def test_each_process_takes_its_own_part_of_every_array():
+    batch = {"images": np.arange(24).reshape(12, 2), "labels": [np.arange(12)]}
+    shares = [Processes(index, 3, 6).share(batch) for index in range(3)]
+    np.testing.assert_array_equal(np.concatenate([share["images"] for share in shares]), batch["images"])
+    np.testing.assert_array_equal(shares[1]["labels"][0], [4, 5, 6, 7])
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ConfigError, match=r"multiple of the 5 devices. Received: 12"):
+        Processes(0, 5, 5).share({"images": np.zeros((12, 2))})
+
+
+def test_several_processes_need_jax(monkeypatch):
+    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
+    with pytest.raises(ConfigError, match="needs KERAS_BACKEND=jax"):
+        joined()
