@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.routing.base import Routing
 from capszoo.routing.em_by_image import em_by_image
 from capszoo.routing.neighbourhood import NOTHING
-from capszoo.routing.positions import _PositionsLast
 
 # Added to each variance, as in the authors' code: a parent that explains a single vote would else have none.
 VARIANCE_FLOOR = 5e-4
@@ -20,7 +20,7 @@ LOG_2_PI = math.log(2.0 * math.pi)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class EMRouting(_PositionsLast):
+class EMRouting(Routing):
     """Fits each parent, a Gaussian, to the votes of its children, and shares each child among its parents.
 
         R_ij = 1 / |parents of i|                                          # Procedure 1, line 2
@@ -110,6 +110,25 @@ class EMRouting(_PositionsLast):
                 initializer = keras.initializers.Constant(value)
                 weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
                 setattr(self, name, weight)
+
+    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
+        if activations is None:
+            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+        if not positions_last:
+            votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
+            activations = ops.moveaxis(activations, -1, 0)
+        (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
+        votes = ops.reshape(votes, (children, parents, dimensions, -1))
+        activations = ops.reshape(activations, (children, -1))
+        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
+        poses = ops.reshape(poses, (parents, dimensions, -1, *grid))
+        activations = ops.reshape(activations, (parents, -1, *grid))
+        history = [ops.reshape(item, (item.shape[0], children, parents, -1, *grid)) for item in history]
+        if not positions_last:
+            poses = ops.moveaxis(poses, (0, 1), (-2, -1))
+            activations = ops.moveaxis(activations, 0, -1)
+            history = [ops.moveaxis(item, (1, 2), (-2, -1)) for item in history]
+        return (poses, activations, *history)
 
     def start(self, votes, activations):
         return self.m_step(self.uniform(votes), 0.0, votes, activations, self.betas(), 0)
@@ -201,7 +220,7 @@ class EMRouting(_PositionsLast):
         route = em_by_image(
             connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
         )
-        return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
+        return lambda poses, activations, matrices: route(poses, activations, matrices, self.betas())
 
     def _log_activations(self, logits):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)

@@ -1,7 +1,4 @@
-"""EM routing as a graph, from poses to parents, one image after the other: what servers, phones and XLA run.
-
-The votes of one image fit into a processor's cache, those of a batch do not, and each iteration reads them five times.
-They lie as `[N, O, I, D]`, so that every sum over children or over dimensions is a product of matrices.
+"""EM routing as a graph, from poses to parents, one image after the other, see `by_image.py`.
 
 The gradient is in closed form, so that its memory does not grow with the iterations. Each M-step is three sums over
 children, of shares rho_ij = R_ij a_i: n_j, mu_j and var_j. With the gradients of mu_j, var_j and x_j known, and
@@ -24,63 +21,35 @@ which goes on to the votes, -h_ij (V_ij - mu_j) / var_j, and to mu_j, var_j and 
 
 import math
 
-import keras
-import numpy as np
 from keras import ops
 
-from capszoo.routing.neighbourhood import NOTHING
+from capszoo.routing.by_image import SIDE, by_image, deviations
 
-SIDE = 4
 LOG_2_PI = math.log(2.0 * math.pi)
-# Images with more votes than so many numbers, half a megabyte, are routed one after the other.
-AT_ONCE = 2**17
 
 
 def em_by_image(connections, scales, mass_floor, variance_floor):
-    """EM routing, variant "paper" with logistic activations, of votes V = M W + addition between 4x4 matrices.
+    """EM routing, variant "paper" with logistic activations.
 
     where:
       connections: a `Connections`.
       scales: lambda_t of every iteration.
       mass_floor, variance_floor: added to each parent's amount of data and to each variance.
 
-    Returns `route(poses, activations, matrices, beta_u, beta_a)`, which takes poses `[B, C, 16]`, activations `[B, C]`,
-    transformations `[matrices, 4, O, 4]`, and `[O]` each of beta_u and beta_a, and returns mu_j `[B, P, O, 16]` and
-    a_j `[B, P, O]`.
+    Returns `route(poses, activations, matrices, betas)`, as `by_image`, with `[O]` each of beta_u and beta_a.
     Source: Hinton et al. 2018, Procedure 1.
     """
     scales = [float(scale) for scale in scales]
-    positions, children = connections.child.shape
 
-    def route(poses, activations, matrices, *betas):
-        procedure = _Procedure(connections, poses.shape[1], scales, mass_floor, variance_floor)
-        types = matrices.shape[2]
-        matrices = ops.take(ops.reshape(matrices, (-1, SIDE, types * SIDE)), connections.matrix, axis=0)
+    def route(poses, activations, matrices, betas):
+        def procedure(votes, *inputs):
+            procedure = _Procedure(votes, connections.uniform, scales, mass_floor, variance_floor)
+            mean, logits = procedure(*inputs, *betas)
+            return mean, ops.sigmoid(logits)
 
-        def some_images(capsules):
-            mean, logits = procedure(*capsules, matrices, *betas)
-            mean = ops.reshape(mean, (-1, positions, types, SIDE**2))
-            return mean, ops.sigmoid(ops.reshape(logits, (-1, positions, types)))
-
-        if positions * children * types * SIDE**2 <= AT_ONCE or not _fills_a_processor():
-            return some_images((poses, activations))
-        found = ops.map(lambda image: some_images([part[None] for part in image]), (poses, activations))
-        return tuple(part[:, 0] for part in found)
+        return by_image(connections, procedure)(poses, activations, matrices)
 
     return route
-
-
-def _fills_a_processor():
-    """Whether one image is work enough: on processors, but not on accelerators, nor where devices share a batch."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.default_backend() == "cpu" and keras.distribution.distribution() is None
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return not tf.config.list_physical_devices("GPU")
-    return False
 
 
 class _Procedure:
@@ -90,10 +59,9 @@ class _Procedure:
     Returns mu_j `[N, O, D]` and x_j `[N, O]` of the last iteration, N being all positions of all images.
     """
 
-    def __init__(self, connections, count, scales, mass_floor, variance_floor):
-        self.uniform, self.addition = connections.uniform, connections.addition
+    def __init__(self, votes, uniform, scales, mass_floor, variance_floor):
+        self.votes, self.children, self.uniform = votes, votes.children, uniform
         self.scales, self.mass_floor, self.variance_floor = scales, mass_floor, variance_floor
-        self.children = _Children(connections.child, count)
         self.differentiable = ops.custom_gradient(self._differentiable)
 
     def __call__(self, *inputs):
@@ -101,9 +69,9 @@ class _Procedure:
 
     def _differentiable(self, poses, activations, matrices, *betas):
         seen = self.children.seen(activations)
-        votes, fits, squares = self._votes(self._rows(poses), matrices), [], None
+        votes, fits, squares = self.votes.of(self.votes.rows(poses), matrices), [], None
         for t, scale in enumerate(self.scales):
-            coefficients = self._softmax(fits[-1], squares) if t else self._uniform(votes)
+            coefficients = self._softmax(fits[-1], squares) if t else self._uniform(seen)
             fit, squares = self._m_step(coefficients, votes, seen, betas, scale)
             fits.append(fit)
 
@@ -114,27 +82,11 @@ class _Procedure:
 
         return (fits[-1]["mean"], fits[-1]["logits"]), gradient
 
-    def _rows(self, poses):
-        """The rows of all children that are seen, `[I, N * row, 4]`."""
-        seen = ops.swapaxes(self.children.seen(poses), 0, 1)
-        return ops.reshape(seen, (seen.shape[0], -1, SIDE))
-
-    def _votes(self, rows, matrices):
-        """V_ij `[N, O, I, D]`."""
-        children = rows.shape[0]
-        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, SIDE, matrices.shape[2] // SIDE, SIDE))
-        # [I, N, row, O, column] -> [N, O, I, row * column]
-        votes = ops.reshape(ops.transpose(votes, (1, 3, 0, 2, 4)), (-1, votes.shape[3], children, SIDE**2))
-        if not np.any(self.addition):
-            return votes
-        return votes + ops.reshape(ops.cast(self.addition, votes.dtype), (children, SIDE**2))
-
-    def _uniform(self, votes):
-        """R_ij of iteration 0, `[N, O, I]`."""
-        positions, children = self.uniform.shape
-        # [N, O, I] -> [b, P, O, I]
-        like = ops.reshape(ops.ones_like(votes[..., 0]), (-1, positions, votes.shape[1], children))
-        return ops.reshape(like * self.uniform[:, None], (-1, votes.shape[1], children))
+    def _uniform(self, seen):
+        """R_ij of iteration 0, `[N, 1, I]`: the same for all types of parents."""
+        # [N, I] -> [b, P, I]
+        like = ops.reshape(ops.ones_like(seen), (-1, *self.uniform.shape))
+        return ops.reshape(like * self.uniform, (-1, 1, self.uniform.shape[1]))
 
     def _m_step(self, coefficients, votes, activations, betas, scale):
         """The parents fitted to `coefficients`, and (V_ij - mu_j)^2 `[N, O, I, D]`."""
@@ -143,17 +95,17 @@ class _Procedure:
         mass = ops.sum(share, axis=2) + self.mass_floor
         # [N, O, I] -> [N, O, 1, I]
         weight = (share / mass[..., None])[:, :, None]
-        mean = ops.matmul(weight, votes)
-        squares = ops.square(votes - mean)
+        mean = ops.matmul(weight, votes)[:, :, 0]
+        squares = ops.square(deviations(votes, mean))
         variance = ops.matmul(weight, squares)[:, :, 0] + self.variance_floor
         log_variance = ops.sum(ops.log(variance), axis=2) / 2.0
         logits = scale * (beta_a - mass * (votes.shape[3] * beta_u + log_variance))
-        fit = {"coefficients": coefficients, "mass": mass, "mean": mean[:, :, 0], "variance": variance}
+        fit = {"coefficients": coefficients, "mass": mass, "mean": mean, "variance": variance}
         return {**fit, "log_variance": log_variance, "logits": logits}, squares
 
     def _softmax(self, fit, squares):
         """R_ij `[N, O, I]` of the parents of `fit`."""
-        distance = ops.matmul(squares, (0.5 / fit["variance"])[..., None])[..., 0]
+        distance = ops.matmul((0.5 / fit["variance"])[:, :, None], ops.swapaxes(squares, 2, 3))[:, :, 0]
         constant = ops.log_sigmoid(fit["logits"]) - fit["log_variance"] - SIDE**2 / 2.0 * LOG_2_PI
         weights = constant[..., None] - distance
         # First over the types of parents at one position, then over the positions that see the child.
@@ -164,12 +116,12 @@ class _Procedure:
 
     def _backward(self, poses, activations, matrices, betas, fits, d_mean, d_logits):
         """Gradients of all inputs, from those of the last mu_j and x_j."""
-        rows, activations = self._rows(poses), self.children.seen(activations)
-        votes = self._votes(rows, matrices)
+        rows, activations = self.votes.rows(poses), self.children.seen(activations)
+        votes = self.votes.of(rows, matrices)
         d_variance, h = ops.zeros_like(d_mean), None
         d_votes, d_activations, d_beta_u, d_beta_a = 0.0, 0.0, 0.0, 0.0
         for fit, scale in zip(reversed(fits), reversed(self.scales), strict=True):
-            deviation = votes - fit["mean"][:, :, None]
+            deviation = deviations(votes, fit["mean"])
             squares = ops.square(deviation)
             if h is not None:
                 d_mean, d_variance, d_logits = _through_softmax(h, fit, deviation, squares)
@@ -220,37 +172,3 @@ def _through_votes(d_votes, rows, matrices):
     d_votes = ops.reshape(ops.transpose(d_votes, (2, 0, 3, 1, 4)), (children, -1, types * SIDE))
     d_rows = ops.matmul(d_votes, ops.swapaxes(matrices, 1, 2))
     return d_rows, ops.matmul(ops.swapaxes(rows, 1, 2), d_votes)
-
-
-class _Children:
-    """What parents see of children, and what all of a child's parents say of it.
-
-    where:
-      child: `[P, I]`, which of an image's C children the parents at each position see.
-      count: C; some may be seen by none.
-    """
-
-    def __init__(self, child, count):
-        self.child = child
-        count = np.bincount(child.ravel(), minlength=count)
-        # [C, K]: which entries of the flat [P * I] are a child's; what it has less than K is the entry after the last.
-        self.entries = np.full((len(count), count.max()), child.size)
-        self.entries[np.arange(count.max()) < count[:, None]] = np.argsort(child, axis=None, kind="stable")
-
-    def seen(self, values):
-        """`[b, C, ...]` -> `[b * P, I, ...]`."""
-        return ops.reshape(ops.take(values, self.child, axis=1), (-1, self.child.shape[1], *values.shape[2:]))
-
-    def total(self, seen, reduce=ops.sum, nothing=0.0):
-        """Over all parents of each child: `[b * P, I, ...]` -> `[b, C, ...]`."""
-        flat = ops.reshape(seen, (-1, self.child.size, *seen.shape[2:]))
-        flat = ops.pad(flat, ((0, 0), (0, 1), *[(0, 0)] * (len(flat.shape) - 2)), constant_values=nothing)
-        return reduce(ops.take(flat, self.entries, axis=1), axis=2)
-
-    def sum(self, seen):
-        """The sum over all parents of a child, given to each of them: `[b * P, I]` both."""
-        return self.seen(self.total(seen)) if self.entries.shape[1] > 1 else seen
-
-    def logsumexp(self, seen):
-        """As `sum`, of values that are logarithms."""
-        return self.seen(self.total(seen, ops.logsumexp, NOTHING)) if self.entries.shape[1] > 1 else seen

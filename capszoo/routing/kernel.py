@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.routing.by_image import deviations
 from capszoo.routing.consensus import _ConsensusRouting
 
 # Keeps the logarithm of a child's activation finite.
@@ -111,39 +112,42 @@ class KernelRouting(_ConsensusRouting):
         )
 
     def finish(self, state, votes, activations):
-        # [O] -> [O, 1] beside [O, N]
-        theta1, theta2, log_theta3 = (
-            ops.expand_dims(w, 1) for w in (self.theta1, self.theta2, self.log_theta3)
-        )
         coefficients, log_activations = state["coefficients"], _log(activations)
-        agreement = ops.sum(coefficients * self._similarity(state["poses"], votes), axis=0)
-        presence = ops.sum(coefficients * log_activations, axis=0)
-        return state["poses"], ops.sigmoid(theta1 * agreement + theta2 + ops.exp(log_theta3) * presence)
+        agreement = ops.sum(coefficients * self._similarity(state["poses"], votes), axis=2)
+        presence = ops.sum(coefficients * log_activations, axis=2)
+        logits = self.theta1 * agreement + self.theta2 + ops.exp(self.log_theta3) * presence
+        return state["poses"], ops.sigmoid(logits)
 
     def _logits(self, state, votes, activations):
-        alpha, beta = (ops.expand_dims(ops.exp(w), 1) for w in (self.log_alpha, self.log_beta))
+        alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))
         similarity = self._similarity(state["poses"], votes)
         return (similarity + beta * _log(activations)) / (alpha + beta), {}
 
     def _similarity(self, poses, votes):
-        """k(mu_j, V_ij) `[I, O, N]` of poses `[O, D, N]` and votes `[I, O, D, N]`."""
-        weights = ops.softmax(self.mixing)
-        difference = votes - poses
-        if self.kernel == "gaussian":
-            distance = ops.sum(ops.square(difference), axis=2)
-            precisions = -0.5 * ops.exp(-2.0 * self.log_scales)
-            terms = (ops.exp(precisions[q] * distance) for q in range(self.components))
-        else:
-            terms = (self._resonance(q, difference) for q in range(self.components))
-        return sum(weights[q] * term for q, term in enumerate(terms))
+        """k(mu_j, V_ij) `[N, O, I]` of poses `[N, O, D]` and votes `[N, O, I, D]`."""
+        difference = deviations(votes, poses)
+        # [N, O, I, D] -> [N * O * I, D]
+        difference = ops.reshape(difference, (-1, votes.shape[3]))
+        terms = self._gaussians(difference) if self.kernel == "gaussian" else self._resonances(difference)
+        similarity = ops.matmul(terms, ops.expand_dims(ops.softmax(self.mixing), 1))
+        return ops.reshape(similarity, (-1, *votes.shape[1:3]))
 
-    def _resonance(self, component, difference):
-        """One component of the spectral mixture, `[I, O, N]`."""
-        # [D] -> [D, 1] beside [I, O, D, N]
-        bandwidths = ops.expand_dims(ops.exp(self.log_bandwidths[component]), 1)
-        frequencies = ops.expand_dims(self.frequencies[component], 1)
-        envelope = ops.exp(-2.0 * math.pi**2 * bandwidths * ops.square(difference))
-        return ops.sum(envelope * ops.cos(2.0 * math.pi * frequencies * difference), axis=2)
+    def _gaussians(self, difference):
+        """Each component `[..., Q]` of differences `[..., D]`."""
+        precisions = -0.5 * ops.exp(-2.0 * self.log_scales)
+        # [D, Q]: the sum over dimensions and the product with all precisions are one.
+        precisions = ops.broadcast_to(precisions, (difference.shape[1], self.components))
+        return ops.exp(ops.matmul(ops.square(difference), precisions))
+
+    def _resonances(self, difference):
+        """The same of the spectral mixture."""
+        terms = []
+        for bandwidth, frequency in zip(
+            ops.unstack(ops.exp(self.log_bandwidths)), ops.unstack(self.frequencies), strict=True
+        ):
+            envelope = ops.exp(-2.0 * math.pi**2 * bandwidth * ops.square(difference))
+            terms.append(ops.sum(envelope * ops.cos(2.0 * math.pi * frequency * difference), axis=1))
+        return ops.stack(terms, axis=1)
 
     def get_config(self):
         return {
@@ -161,5 +165,5 @@ class KernelRouting(_ConsensusRouting):
 
 
 def _log(activations):
-    """log(a_i) `[I, 1, N]` of activations `[I, N]`."""
+    """log(a_i) `[N, 1, I]` of activations `[N, I]`."""
     return ops.log(ops.expand_dims(activations, 1) + ACTIVATION_FLOOR)

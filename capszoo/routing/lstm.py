@@ -32,9 +32,9 @@ class LSTMRouting(_ConsensusRouting):
       num_iterations: updates of the coefficients after the uniform ones.
       state_roles: "paper" as above, or "code": f_c takes s_ij and f_a takes sum_i c_ij * h_ij.
 
-    A product of the kernel with the input is a sum of products: with mu_j once per parent, with a_i once per child,
-    and only with V_ij, c_ij and h_ij for each pair. Gates, four numbers per unit and pair, are not kept for the
-    gradient but computed again.
+    A product of the kernel with the input is a sum of products: with V_ij and a_i once for all iterations, with mu_j
+    once per parent, and only with c_ij and h_ij for each pair and iteration. Of the gates, four numbers per unit and
+    pair, that first sum is kept; those of an iteration are computed again for the gradient.
 
     Errors: `ValueError` for units below one, for other state_roles, and see `Routing`.
     Source: Faria 2019, section 4.2, Algorithm 2, equation 14; "code" is what the author's code computes, which takes
@@ -78,36 +78,33 @@ class LSTMRouting(_ConsensusRouting):
             weights.append(self.add_weight(name=f"{name}_bias{number}", shape=shape[1:], initializer="zeros"))
         return weights
 
-    def _memory(self, votes):
-        children, parents, _, positions = ops.shape(votes)
-        nothing = ops.zeros((self.units, children, parents, positions), votes.dtype)
-        return {"hidden": nothing, "cell": nothing}
+    def _memory(self, votes, activations):
+        """Both states `[U, N, O, I]`, and what votes and activations add to all gates, `[4 U, N, O, I]`."""
+        depth = votes.shape[3]
+        # Rows of the kernel are pose, activation, vote, coefficient.
+        of_activation, of_vote = self.kernel[depth : depth + 1], self.kernel[depth + 1 : -1]
+        # [N, I] -> [1, N, 1, I]
+        child = ops.expand_dims(activations, 1)[None]
+        gates = _linear_in_last(votes, of_vote) + _linear(child, of_activation, self.bias)
+        nothing = ops.zeros_like(gates[: self.units])
+        return {"hidden": nothing, "cell": nothing, "gates": gates}
 
     def _logits(self, state, votes, activations):
-        weights = [self.kernel, self.recurrent_kernel, self.bias, *self.compatibility_weights]
+        weights = [self.kernel, self.recurrent_kernel, *self.compatibility_weights]
         # As tensors: what is computed again in the gradient must get all it depends on as arguments.
         weights = [ops.convert_to_tensor(weight) for weight in weights]
-        inputs = (votes, activations, state["coefficients"], state["poses"], state["hidden"], state["cell"])
+        inputs = (state[name] for name in ("gates", "coefficients", "poses", "hidden", "cell"))
         logits, hidden, cell = keras.remat(self._cells)(*inputs, *weights)
-        return logits, {"hidden": hidden, "cell": cell}
+        return logits, {"hidden": hidden, "cell": cell, "gates": state["gates"]}
 
-    def _cells(self, votes, activations, coefficients, poses, hidden, cell, *weights):
-        """One step of all cells: logits `[I, O, N]` and both new states `[U, I, O, N]`."""
-        kernel, recurrent_kernel, bias, *network = weights
-        depth = votes.shape[2]
-        # Rows of the kernel are pose, activation, vote, coefficient; what is multiplied comes first, pairs after.
-        of_pose, of_activation, of_pair = kernel[:depth], kernel[depth : depth + 1], kernel[depth + 1 :]
-        of_pair = ops.concatenate([of_pair, recurrent_kernel], axis=0)
-        pair = ops.concatenate([ops.moveaxis(votes, 2, 0), coefficients[None], hidden], axis=0)
-        parent = ops.expand_dims(ops.moveaxis(poses, 1, 0), 1)
-        child = ops.expand_dims(activations, 1)[None]
-        gates = []
-        for gate in range(4):
-            columns = slice(gate * self.units, (gate + 1) * self.units)
-            of_parent = _linear(parent, of_pose[:, columns], bias[columns])
-            of_child = _linear(child, of_activation[:, columns])
-            gates.append(_linear(pair, of_pair[:, columns]) + of_parent + of_child)
-        input_gate, forget_gate, candidate, output_gate = gates
+    def _cells(self, gates, coefficients, poses, hidden, cell, *weights):
+        """One step of all cells: logits `[N, O, I]` and both new states `[U, N, O, I]`."""
+        kernel, recurrent_kernel, *network = weights
+        of_pose, of_coefficient = kernel[: poses.shape[2]], kernel[-1:]
+        of_pair = ops.concatenate([of_coefficient, recurrent_kernel], axis=0)
+        pair = ops.concatenate([coefficients[None], hidden], axis=0)
+        gates = gates + _linear(pair, of_pair) + ops.expand_dims(_linear_in_last(poses, of_pose), 3)
+        input_gate, forget_gate, candidate, output_gate = ops.split(gates, 4)
         cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
         hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
         logits = _perceptron(hidden if self.state_roles == "paper" else cell, network)
@@ -132,7 +129,7 @@ class LSTMRouting(_ConsensusRouting):
 
     def finish(self, state, votes, activations):
         final = state["cell" if self.state_roles == "paper" else "hidden"]
-        combined = ops.sum(state["coefficients"] * final, axis=1)
+        combined = ops.sum(state["coefficients"] * final, axis=3)
         return state["poses"], ops.sigmoid(_perceptron(combined, self.activation_weights))
 
     def get_config(self):
@@ -152,6 +149,13 @@ def _linear(features, kernel, bias=None):
     if bias is not None:
         product = product + ops.expand_dims(bias, 1)
     return ops.reshape(product, (kernel.shape[1], *ops.shape(features)[1:]))
+
+
+def _linear_in_last(features, kernel):
+    """`[..., below] -> [above, ...]`, without moving an axis; `kernel` is `[below, above]`."""
+    flat = ops.reshape(features, (-1, kernel.shape[0]))
+    product = ops.matmul(ops.transpose(kernel), ops.transpose(flat))
+    return ops.reshape(product, (kernel.shape[1], -1, *features.shape[1:-1]))
 
 
 def _perceptron(features, weights):

@@ -149,7 +149,7 @@ def test_every_iteration_is_computed_again_and_keeps_only_logits_and_states(monk
 
     monkeypatch.setattr(keras, "remat", watched)
     made()(*problem(2), num_iterations=3)
-    pairs = (CHILDREN, PARENTS, 2)
+    pairs = (2, PARENTS, CHILDREN)
     assert kept == [[pairs, (UNITS, *pairs), (UNITS, *pairs)]] * 3
 
 
@@ -163,10 +163,10 @@ def test_no_tensor_joins_the_poses_of_child_and_parent():
         tensor.shape[0]
         for operation in body.get_operations()
         for tensor in operation.outputs
-        if tensor.shape.rank == 4 and tensor.shape[1:] == (CHILDREN, PARENTS, 2)
+        if tensor.shape.rank == 4 and tensor.shape[1:] == (2, PARENTS, CHILDREN)
     )
-    # A vote, a coefficient and a hidden state; with the parent's pose and the child's activation there were 5 more.
-    assert widest == DEPTH + 1 + UNITS
+    # The gates; all that a cell is given, two poses, two numbers and a hidden state, were one more.
+    assert widest == 4 * UNITS == 2 * DEPTH + 2 + UNITS - 1
 
 
 # Bad places

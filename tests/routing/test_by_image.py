@@ -1,4 +1,4 @@
-"""EM routing as a graph from poses to parents says what the graph over votes says, and what the oracle says."""
+"""Routing as a graph from poses to parents says what the graph over votes says, and what the oracle says."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from oracles import em_routing as oracle
 from routed import PLACES, SIDE, assert_close, capsules, differentiated, names_of, twins
 from support import arrays
 
-from capszoo.routing import cpu, em_by_image
+from capszoo.routing import by_image, cpu
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
@@ -16,7 +16,7 @@ CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 @pytest.fixture
 def _one_by_one(monkeypatch):
     """Images are routed one after the other however few votes they have."""
-    monkeypatch.setattr(em_by_image, "AT_ONCE", 0)
+    monkeypatch.setattr(by_image, "AT_ONCE", 0)
     # What was traced for all images at once is not used, and nothing that is traced here is used again.
     twins.cache_clear()
     yield
@@ -33,18 +33,29 @@ def assert_exact(kind, count):
 
 
 @pytest.mark.usefixtures("_one_by_one")
-@pytest.mark.parametrize(("kind", "count"), [("conv, stride 2", 1), ("conv, stride 2", 3), ("classes", 3)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("conv, stride 2", 1),
+        ("conv, stride 2", 3),
+        ("classes", 3),
+        ("similarity, conv", 2),
+        ("recurrent, conv", 2),
+        ("recurrent, classes", 1),
+    ],
+)
 def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):
     assert_exact(kind, count)
 
 
-def test_images_at_once_have_values_and_gradients_of_votes_in_float64():
-    assert_exact("conv, stride 1", 3)
+@pytest.mark.parametrize("kind", ["conv, stride 1", "similarity, classes"])
+def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
+    assert_exact(kind, 3)
 
 
 @pytest.mark.parametrize("place", PLACES[:4])
 @pytest.mark.parametrize("strides", [1, 2])
-def test_it_agrees_with_the_oracle(place, strides):
+def test_em_agrees_with_the_oracle(place, strides):
     poses, activations = capsules(place)
     layer, _ = twins(f"conv, stride {strides}", count=3)
     windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
@@ -69,8 +80,9 @@ def test_it_agrees_with_the_oracle(place, strides):
 
 @pytest.mark.usefixtures("_one_by_one")
 @pytest.mark.parametrize("how", ["graph", "xla"])
-def test_it_says_the_same_however_it_is_run(how):
-    layer, _ = twins("conv, stride 2", count=2)
+@pytest.mark.parametrize("kind", ["conv, stride 2", pytest.param("recurrent, conv", marks=pytest.mark.slow)])
+def test_it_says_the_same_however_it_is_run(kind, how):
+    layer, _ = twins(kind, count=2)
     children = [tf.constant(part.astype("float32")) for part in capsules("benign")]
 
     def differentiate(*children):

@@ -1,0 +1,150 @@
+"""Routing as a graph, from poses to parents, one image after the other: what servers, phones and XLA run.
+
+The votes of one image fit into a processor's cache, those of a batch do not, and each iteration reads them several
+times. They lie as `[N, O, I, D]`, all positions of all images being N, so that sums over children or over dimensions
+are products of matrices.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from capszoo.routing.neighbourhood import NOTHING
+
+SIDE = 4
+# Images with more votes than so many numbers, half a megabyte, are routed one after the other.
+AT_ONCE = 2**17
+
+
+def by_image(connections, procedure):
+    """Routing of votes V = M W + addition between 4x4 matrices.
+
+    where:
+      connections: a `Connections`.
+      procedure: `(votes, poses[b, C, 16], activations[b, C], matrices[I, 4, O * 4])` -> mu_j `[N, O, D]` and a_j
+        `[N, O]`, for some images; `votes` is a `Votes`, which makes them.
+
+    Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]` and
+    activations `[B, P, O]`.
+    """
+    positions, children = connections.child.shape
+
+    def route(poses, activations, matrices):
+        votes, types = Votes(connections, poses.shape[1]), matrices.shape[2]
+        matrices = ops.take(ops.reshape(matrices, (-1, SIDE, types * SIDE)), connections.matrix, axis=0)
+
+        def some_images(capsules):
+            mean, activations = procedure(votes, *capsules, matrices)
+            mean = ops.reshape(mean, (-1, positions, types, SIDE**2))
+            return mean, ops.reshape(activations, (-1, positions, types))
+
+        if positions * children * types * SIDE**2 <= AT_ONCE or not _fills_a_processor():
+            return some_images((poses, activations))
+        found = ops.map(lambda image: some_images([part[None] for part in image]), (poses, activations))
+        return tuple(part[:, 0] for part in found)
+
+    return route
+
+
+def _fills_a_processor():
+    """Whether one image is work enough: on processors, but not on accelerators, nor where devices share a batch."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend() == "cpu" and keras.distribution.distribution() is None
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return not tf.config.list_physical_devices("GPU")
+    return False
+
+
+def deviations(votes, poses):
+    """V_ij - mu_j `[N, O, I, D]` of votes and of poses `[N, O, D]`."""
+    # TensorFlow's kernels are slow where they repeat an axis in the middle, but for this one.
+    return votes - ops.broadcast_to(ops.expand_dims(poses, 2), ops.shape(votes))
+
+
+class Votes:
+    """How votes are made of poses, for the C capsules of an image that `connections` are of."""
+
+    def __init__(self, connections, count):
+        self.addition = connections.addition
+        self.children = Children(connections.child, count)
+
+    def rows(self, poses):
+        """The rows of the poses of all children that are seen, `[I, N * row, 4]`, of `[b, C, 16]`."""
+        # [b, I, P, 16] -> [I, b, P, 16]: nothing is moved where there is one image.
+        seen = ops.swapaxes(self.children.by_child(poses), 0, 1)
+        return ops.reshape(seen, (seen.shape[0], -1, SIDE))
+
+    def of(self, rows, matrices):
+        """V_ij `[N, O, I, D]` of rows `[I, N * row, 4]` and matrices `[I, 4, O * 4]`, listed row by row."""
+        children = rows.shape[0]
+        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, SIDE, matrices.shape[2] // SIDE, SIDE))
+        # [I, N, row, O, column] -> [N, O, I, row * column]
+        votes = ops.reshape(ops.transpose(votes, (1, 3, 0, 2, 4)), (-1, votes.shape[3], children, SIDE**2))
+        if not np.any(self.addition):
+            return votes
+        return votes + ops.reshape(ops.cast(self.addition, votes.dtype), (children, SIDE**2))
+
+    def by_columns(self, rows, matrices):
+        """The same, each vote listed column by column."""
+        children = rows.shape[0]
+        votes = ops.matmul(ops.swapaxes(matrices, 1, 2), ops.swapaxes(rows, 1, 2))
+        votes = ops.reshape(votes, (children, matrices.shape[2] // SIDE, SIDE, -1, SIDE))
+        # [I, O, column, N, row] -> [N, O, I, column * row]
+        return ops.reshape(ops.transpose(votes, (3, 1, 0, 2, 4)), (-1, votes.shape[1], children, SIDE**2))
+
+
+class Children:
+    """What parents see of children, and what all of a child's parents say of it.
+
+    where:
+      child: `[P, I]`, which of an image's C children the parents at each position see.
+      count: C; some may be seen by none.
+    """
+
+    def __init__(self, child, count):
+        self.child = child
+        count = np.bincount(child.ravel(), minlength=count)
+        # [C, K]: which entries of the flat [P * I] are a child's; what it has less than K is the entry after the last.
+        self.entries = np.full((len(count), count.max()), child.size)
+        self.entries[np.arange(count.max()) < count[:, None]] = np.argsort(child, axis=None, kind="stable")
+
+    def seen(self, values):
+        """`[b, C, ...]` -> `[b * P, I, ...]`."""
+        shape = -1, self.child.shape[1], *values.shape[2:]
+        seen = _gather(values, self.child, lambda gradient: self.total(ops.reshape(gradient, shape)))
+        return ops.reshape(seen, shape)
+
+    def by_child(self, values):
+        """`[b, C, ...]` -> `[b, I, P, ...]`."""
+        shape = -1, self.child.shape[1], *values.shape[2:]
+        return _gather(
+            values, self.child.T, lambda seen: self.total(ops.reshape(ops.swapaxes(seen, 1, 2), shape))
+        )
+
+    def total(self, seen, reduce=ops.sum, nothing=0.0):
+        """Over all parents of each child: `[b * P, I, ...]` -> `[b, C, ...]`."""
+        flat = ops.reshape(seen, (-1, self.child.size, *seen.shape[2:]))
+        flat = ops.pad(flat, ((0, 0), (0, 1), *[(0, 0)] * (len(flat.shape) - 2)), constant_values=nothing)
+        return reduce(ops.take(flat, self.entries, axis=1), axis=2)
+
+    def sum(self, seen):
+        """The sum over all parents of a child, given to each of them: `[b * P, I]` both."""
+        return self.seen(self.total(seen)) if self.entries.shape[1] > 1 else seen
+
+    def logsumexp(self, seen):
+        """As `sum`, of values that are logarithms."""
+        return self.seen(self.total(seen, ops.logsumexp, NOTHING)) if self.entries.shape[1] > 1 else seen
+
+
+def _gather(values, index, gradient):
+    """`values[:, index]` with a gradient of its own: TensorFlow's is a scatter, which refuses an empty batch."""
+
+    @ops.custom_gradient
+    def gather(values):
+        return ops.take(values, index, axis=1), gradient
+
+    return gather(values)
