@@ -5,8 +5,18 @@ variances in two passes and leave gradients to automatic differentiation. That f
 shares our weights, gives our outputs, and has its turns between ours.
 """
 
+from capszoo.benchmarking.bundles import compare_bundle
 from capszoo.benchmarking.drawing import draw_scaling
 from capszoo.benchmarking.report import SECONDS, SIZES, benchmark, benchmark_routing, write
 from capszoo.benchmarking.tables import show
 
-__all__ = ["SECONDS", "SIZES", "benchmark", "benchmark_routing", "draw_scaling", "show", "write"]
+__all__ = [
+    "SECONDS",
+    "SIZES",
+    "benchmark",
+    "benchmark_routing",
+    "compare_bundle",
+    "draw_scaling",
+    "show",
+    "write",
+]

@@ -18,12 +18,23 @@ Weights = Annotated[Path | None, typer.Option(help="A weight file to use instead
 Trained = Annotated[str, typer.Argument(help="A preset with weights, or the folder of a run.")]
 
 
+def _tell_version(asked: bool):
+    if asked:
+        import capszoo as zoo
+
+        typer.echo(zoo.__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def capszoo(
     modules: Annotated[
         list[str] | None,
         typer.Option("--import", help="A module that registers architectures, data sets or protocols."),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
 ):
     """The model zoo for capsule networks."""
     plugins.add(modules or ())

@@ -30,6 +30,23 @@ def preset_table(presets) -> Table:
     return table
 
 
+def artefact_table(presets) -> Table:
+    """Weights and exported artefacts of presets: bytes, test error, and images per second against the Keras model."""
+    table = Table(box=None, header_style="bold")
+    for column in ("preset", "artefact", "bytes", "test error", "speed (Keras = 1)"):
+        table.add_column(column, justify="right" if column == "bytes" else "left", no_wrap=column == "preset")
+    for preset in presets:
+        if preset.card is None:
+            table.add_row(preset.name, "(no weights)", "", "", "")
+            continue
+        for name, file in preset.card.files.items():
+            table.add_row(preset.name, name, f"{file.bytes:,}", "", "")
+        for name, artefact in preset.card.exports.items():
+            speed = ", ".join(f"{ratio:.2f} at batch {size}" for size, ratio in artefact.speed.items())
+            table.add_row(preset.name, name, f"{artefact.bytes:,}", artefact.errors(), speed)
+    return table
+
+
 def export_table(report) -> Table:
     """Exported artefacts and their largest deviations from the Keras model."""
     table = Table(box=None, header_style="bold")

@@ -23,10 +23,13 @@ def list_command(
     max_parameters: int | None = None,
     pretrained: Annotated[bool | None, typer.Option("--pretrained/--untrained")] = None,
     exports: str | None = None,
+    long: Annotated[
+        bool, typer.Option("--long", help="A row for each exported artefact: size, error and speed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):
     """List presets, with filters on what they are."""
-    filters = {key: value for key, value in locals().items() if key not in ("pattern", "as_json")}
+    filters = {key: value for key, value in locals().items() if key not in ("pattern", "long", "as_json")}
     import capszoo as zoo
 
     found = [zoo.get_preset(name) for name in zoo.list_models(pattern, **filters)]
@@ -34,10 +37,10 @@ def list_command(
         rows = {p.name: dataclasses.asdict(p.card) if p.card else None for p in found}
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from capszoo.cli.tables import preset_table
+    from capszoo.cli.tables import artefact_table, preset_table
     from capszoo.protocols.tables import show
 
-    show(preset_table(found))
+    show(artefact_table(found) if long else preset_table(found))
 
 
 @app.command()
@@ -123,7 +126,7 @@ def export(
     version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
     weights: Weights = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Measure artefacts' test errors into the card.")
+        bool, typer.Option("--record", help="Measure artefacts' speed and test errors into the card.")
     ] = False,
 ):
     """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
@@ -138,11 +141,13 @@ def export(
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
     show(export_table(report))
     if record:
+        from capszoo.benchmarking import compare_bundle
         from capszoo.exporting import record_exports
         from capszoo.progress.terminal import TerminalProgress
 
+        bundle = out / name / str(version)
         with TerminalProgress() as progress:
-            record_exports(preset, out / name / str(version), progress)
+            record_exports(preset, bundle, progress, compare_bundle(model, bundle))
 
 
 def _warn_of_dark_on_light(paths, pictures, net):

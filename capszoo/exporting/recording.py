@@ -16,13 +16,14 @@ from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.locating import CARD
 
 
-def record_exports(preset, bundle, progress=QUIET):
+def record_exports(preset, bundle, progress=QUIET, speeds=None):
     """Verifies `bundle`, measures test errors of its artefacts, and writes both into the card of `preset`.
 
     where:
       preset: a `capszoo.zoo.presets.Preset` with a card.
       bundle: the folder of one version, as `export` writes it, of that preset.
       progress: says a line for each artefact.
+      speeds: how fast the artefacts are, see `capszoo.benchmarking.compare_bundle`; written into the card too.
 
     Artefacts take raw pictures, so they are measured on the data set before its preprocessing. Where a data set
     rounds what it resizes, as smallNORB does, an image on the border between two classes may change sides. Networks
@@ -43,7 +44,7 @@ def record_exports(preset, bundle, progress=QUIET):
         if recipe.model.has(Classifies):
             measured = evaluate(model, recipe)
             wrong, n = measured.wrong, measured.n
-        exports[name] = ExportedFormat(size, differs, wrong, n)
+        exports[name] = ExportedFormat(size, differs, wrong, n, (speeds or {}).get(name, {}))
         progress.say(f"{name}: {exports[name].errors()}")
     card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, locating.weights_folder() / preset.name)

@@ -26,13 +26,15 @@ class WeightFile:
 class ExportedFormat:
     """An exported artefact: bytes, largest deviations from the Keras model by output, and errors on the test split.
 
-    A network without classes makes none: `wrong` and `n` are None.
+    A network without classes makes none: `wrong` and `n` are None. `speed` is its images per second by batch size, as
+    multiples of the Keras model's where both ran in turns.
     """
 
     bytes: int
     deviations: dict[str, float]
     wrong: int | None
     n: int | None
+    speed: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def errors(self) -> str:
         """The errors as text."""
@@ -117,11 +119,14 @@ class Card:
         lines += [f"| {name} | {f.dtype} | {f.bytes:,} | `{f.sha256}` |" for name, f in self.files.items()]
         if self.exports:
             outputs = list(next(iter(self.exports.values())).deviations)
+            sizes = list(next(iter(self.exports.values())).speed)
             header = ["format", "bytes", *(f"{output} differ by" for output in outputs), "test error"]
+            header += [f"speed at batch {size}, Keras = 1" for size in sizes]
             lines += ["", "## Exports", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
             for name, e in self.exports.items():
                 differ = [f"{e.deviations[output]:.1e}" for output in outputs]
-                lines.append(f"| {' | '.join([name, f'{e.bytes:,}', *differ, e.errors()])} |")
+                speeds = [f"{e.speed[size]:.2f}" for size in sizes]
+                lines.append(f"| {' | '.join([name, f'{e.bytes:,}', *differ, e.errors(), *speeds])} |")
         if self.search:
             lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
         return "\n".join(lines) + "\n"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Scores and poses of pictures, over REST: predict.sh PICTURE...
 # A stereo pair is one picture, the left view in its left half.
-#   MODEL_URL   default http://localhost:8501/v1/models/dynamic_mnist
+#   MODEL_URL   default http://localhost:8501/v1/models/efficient_mnist
 set -euo pipefail
-url="${MODEL_URL:-http://localhost:8501/v1/models/dynamic_mnist}"
+url="${MODEL_URL:-http://localhost:8501/v1/models/efficient_mnist}"
 
 instances=""
 for picture in "$@"; do

@@ -1,7 +1,7 @@
 """Scores of pictures over TensorFlow Serving's gRPC: binary tensors instead of base64 in JSON.
 
 pip install tensorflow-serving-api
-python predict_grpc.py picture.png ... [--server localhost:8500] [--model dynamic_mnist]
+python predict_grpc.py picture.png ... [--server localhost:8500] [--model efficient_mnist]
 A stereo pair is one picture, the left view in its left half.
 """
 
@@ -35,7 +35,7 @@ def main():
     )
     parser.add_argument("pictures", nargs="+", type=Path)
     parser.add_argument("--server", default="localhost:8500")
-    parser.add_argument("--model", default="dynamic_mnist")
+    parser.add_argument("--model", default="efficient_mnist")
     options = parser.parse_args()
     answer = predict(options.server, options.model, [path.read_bytes() for path in options.pictures])
     for path, scores in zip(options.pictures, answer["scores"], strict=True):

@@ -1,6 +1,6 @@
 """Scores of pictures over TensorFlow Serving's REST; only the standard library.
 
-python predict_rest.py picture.png ... [--url http://localhost:8501/v1/models/dynamic_mnist]
+python predict_rest.py picture.png ... [--url http://localhost:8501/v1/models/efficient_mnist]
 A stereo pair is one picture, the left view in its left half.
 """
 
@@ -33,7 +33,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pictures", nargs="+", type=Path)
-    parser.add_argument("--url", default="http://localhost:8501/v1/models/dynamic_mnist")
+    parser.add_argument("--url", default="http://localhost:8501/v1/models/efficient_mnist")
     options = parser.parse_args()
     answers = predict(options.url, [path.read_bytes() for path in options.pictures])
     for path, answer in zip(options.pictures, answers, strict=True):

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 import capszoo
 import capszoo.exporting.bundle
+from capszoo.benchmarking import compare_bundle
+from capszoo.cli.tables import artefact_table
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting import export, record_exports, verify
 from capszoo.exporting.chunks import CHUNK, in_chunks
@@ -28,7 +31,7 @@ from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
 from capszoo.exporting.verification import require_agreement
 from capszoo.models import DynamicCapsNet, SparseCapsNet, VariationalAutoencoder
 from capszoo.zoo import locating
-from capszoo.zoo.card import read_card
+from capszoo.zoo.card import ExportedFormat, read_card
 from capszoo.zoo.integrity import IntegrityError, sha256_of
 
 WEIGHTS = locating.weights_folder()
@@ -287,6 +290,30 @@ def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, 
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
     assert read_card(tmp_path / "tiny" / "card.json") == card
     assert card.to_markdown().count("| knows no classes |") == 3
+
+
+def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, tiny_model):
+    def slow(images):
+        time.sleep(0.05)
+        return tiny_model.predict_on_batch(images)
+
+    speeds = compare_bundle(
+        types.SimpleNamespace(preprocess=Preprocessing(), predict_on_batch=slow), bundle, 0
+    )
+    assert set(speeds) == {"saved-model", "litert-float32", "litert-float16"}
+    assert {tuple(speed) for speed in speeds.values()} == {("1", "32")}
+    assert min(speed["1"] for speed in speeds.values()) > 2
+    formats = {name: ExportedFormat(7, {"scores": 0.0}, None, None, speed) for name, speed in speeds.items()}
+    preset = capszoo.get_preset("dynamic_mnist")
+    card = dataclasses.replace(preset.card, exports=formats)
+    lines = card.to_markdown().splitlines()
+    assert any(
+        line.endswith("| speed at batch 1, Keras = 1 | speed at batch 32, Keras = 1 |") for line in lines
+    )
+    fastest = f"| {speeds['saved-model']['1']:.2f} | {speeds['saved-model']['32']:.2f} |"
+    assert any(line.startswith("| saved-model | 7 |") and line.endswith(fastest) for line in lines)
+    rows = artefact_table([dataclasses.replace(preset, card=card)])
+    assert f"{speeds['litert-float16']['32']:.2f} at batch 32" in " ".join(rows.columns[-1].cells)
 
 
 # Nothing half-written, nothing overwritten

@@ -116,7 +116,7 @@ def expected(signatures, pictures):
 def rest(signatures):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            assert self.path == "/v1/models/dynamic_mnist:predict"
+            assert self.path == "/v1/models/efficient_mnist:predict"
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             assert request["signature_name"] == "predict_bytes"
             try:
@@ -138,7 +138,7 @@ def rest(signatures):
 
     with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}/v1/models/dynamic_mnist"
+        yield f"http://localhost:{server.server_port}/v1/models/efficient_mnist"
         server.shutdown()
 
 
@@ -147,7 +147,7 @@ def rpc(signatures):
     class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         def Predict(self, request, context):
             assert (request.model_spec.name, request.model_spec.signature_name) == (
-                "dynamic_mnist",
+                "efficient_mnist",
                 "predict_bytes",
             )
             inputs = {key: tf.constant(tf.make_ndarray(tensor)) for key, tensor in request.inputs.items()}
@@ -183,7 +183,7 @@ def test_the_rest_client_passes_on_the_servers_words(rest):
 
 
 def test_the_grpc_client_gets_scores_and_poses(rpc, pictures, expected):
-    answer = client("predict_grpc").predict(rpc, "dynamic_mnist", [path.read_bytes() for path in pictures])
+    answer = client("predict_grpc").predict(rpc, "efficient_mnist", [path.read_bytes() for path in pictures])
     np.testing.assert_allclose(answer["scores"], expected, atol=1e-6)
     assert answer["poses"].shape == (3, 10, 16)
 

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from tiny import draw_bars
 
+import capszoo
 from capszoo.cli.tables import comparison_table
 
 
@@ -29,6 +30,19 @@ def test_list_prints_every_preset_and_json_is_json(zoo, run):
     rows = json.loads(run("list", "--json", "--pretrained")[1])
     assert list(rows) == ["tiny_mnist"]
     assert rows["tiny_mnist"]["metrics"][0]["n"] == 100
+
+
+def test_a_long_list_has_a_row_for_each_file_of_the_weights(zoo, run):
+    status, out, _ = run("list", "--long", "--pretrained")
+    assert status == 0
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [
+        ["tiny_mnist", "weights.safetensors"],
+        ["tiny_mnist", "check.safetensors"],
+    ]
+
+
+def test_the_version_is_the_packages(run):
+    assert run("--version") == (0, f"{capszoo.__version__}\n", "")
 
 
 def test_describe_prints_the_card(zoo, run):
