@@ -15,6 +15,7 @@ from capszoo.layers.length import Length
 from capszoo.layers.masking import MaskCapsules, MostActive
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.layers.primary import PrimaryCapsules
+from capszoo.layers.self_routed import SelfRoutedClassCapsules
 from capszoo.layers.set_transformer import InducedSetAttention, Named, SeedPooling, SetAttention
 from capszoo.layers.sparse import LatentCapsules, SparseMask
 from capszoo.layers.templates import TemplateRenderer
@@ -43,6 +44,7 @@ __all__ = [
     "PrimaryCapsules",
     "SampledCapsules",
     "SeedPooling",
+    "SelfRoutedClassCapsules",
     "SetAttention",
     "SharedClassCapsules",
     "SparseMask",

@@ -11,6 +11,7 @@ from capszoo.models.predictive_coding.iterative_inference import IterativeInfere
 from capszoo.models.predictive_coding.network import PredictiveCodingCapsNet
 from capszoo.models.probabilistic.autoencoder import VariationalAutoencoder
 from capszoo.models.probabilistic.network import ProbabilisticCapsNet
+from capszoo.models.self_routing import SelfRoutingCapsNet
 from capszoo.models.sparse import SparseCapsNet, UnmaskedCapsNet
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Objective",
     "PredictiveCodingCapsNet",
     "ProbabilisticCapsNet",
+    "SelfRoutingCapsNet",
     "SparseCapsNet",
     "UnmaskedCapsNet",
     "VariationalAutoencoder",

@@ -7,8 +7,7 @@ import keras
 
 from capszoo.config import section
 from capszoo.models.architecture import Classifies
-from capszoo.models.network import ImageModel
-from capszoo.models.objective import Objective, class_targets, set_accuracy
+from capszoo.models.classification import classification
 
 
 @section("model", "cnn")
@@ -72,13 +71,4 @@ class ConvNet(Classifies):
 
     def objective(self, model, labels_per_image=1):
         """Cross-entropy of the softmax. Errors: `ValueError` for several labels per image."""
-        if labels_per_image != 1:
-            raise ValueError(f"a softmax needs one label per image. Received: {labels_per_image}")
-        num_classes = model.output["scores"].shape[-1]
-
-        def arrange(batch):
-            return {"images": batch["images"]}, {"scores": class_targets(batch["labels"], num_classes)[1]}
-
-        inputs, outputs = {"images": model.input}, {"scores": model.output["scores"]}
-        losses = {"scores": keras.losses.CategoricalCrossentropy()}
-        return Objective(ImageModel(inputs, outputs), losses, {"scores": [set_accuracy]}, arrange)
+        return classification(model, "log_likelihood", labels_per_image)

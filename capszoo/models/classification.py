@@ -1,5 +1,7 @@
 """What networks are trained on whose class capsules tell by their activations what an image shows."""
 
+import keras
+
 from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, class_targets, set_accuracy
@@ -9,7 +11,8 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
     """The objective of a loss on the output `scores` of `model`.
 
     where:
-      loss: "spread" (Hinton et al. 2018), "margin" (Sabour et al. 2017) or "cross_entropy" of the logits.
+      loss: "spread" (Hinton et al. 2018), "margin" (Sabour et al. 2017), "cross_entropy" of the activations' logits, or
+        "log_likelihood" of scores that sum to one.
       scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
       margin: schedule of the spread loss's margin, see `spread_margin`.
 
@@ -22,6 +25,7 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         "spread": lambda: SpreadLoss(scaling),
         "margin": lambda: MarginLoss(scaling),
         "cross_entropy": ActivationCrossEntropy,
+        "log_likelihood": keras.losses.CategoricalCrossentropy,
     }
 
     def arrange(batch):

@@ -8,6 +8,7 @@ from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 from capszoo.routing.self_attention import SelfAttentionRouting
+from capszoo.routing.self_routing import SelfRouting
 from capszoo.routing.squash import exponential_squash, length, squash
 from capszoo.routing.von_mises_fisher import log_bessel_i, log_von_mises_fisher
 
@@ -20,6 +21,7 @@ __all__ = [
     "Neighbourhood",
     "Routing",
     "SelfAttentionRouting",
+    "SelfRouting",
     "UniformRouting",
     "exponential_squash",
     "length",

@@ -17,6 +17,7 @@ from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
 from oracles.lstm_routing import lstm_routing
 from oracles.self_attention_routing import self_attention_routing
+from oracles.self_routing import self_routing
 
 from capszoo import layers, models, routing
 
@@ -197,6 +198,17 @@ ROUTINGS = [
         per_child=("prior",),
         share="all",
         iterations=(1,),
+    ),
+    RoutingGolden(
+        "self_routing",
+        routing.SelfRouting,
+        lambda votes, activations, weights, count: self_routing(votes, activations, weights["bias"]),
+        weights={"bias": (4, 6)},
+        per_parent=("bias",),
+        per_child=("bias",),
+        share="all",
+        iterations=(1,),
+        takes_activations=True,
     ),
     RoutingGolden(
         "attention",
@@ -485,6 +497,13 @@ LAYERS = [
         "patches", lambda **keywords: layers.Patches(2, **keywords), inputs=((4, 6, 3),), output=(6, 12)
     ),
     LayerGolden(
+        "self_routed",
+        lambda **keywords: layers.SelfRoutedClassCapsules(4, routing.SelfRouting(name="routing"), **keywords),
+        inputs=(((5, 6, 3, 7), (5, 6, 3)),),
+        output=(4,),
+        weights={"kernel": (90, 7, 4), "routing/bias": (4, 90)},
+    ),
+    LayerGolden(
         "attention_pooling",
         lambda **keywords: layers.AttentionPooling(3, 4, **keywords),
         inputs=((5, 6, 7),),
@@ -683,6 +702,12 @@ MODELS = [
         ),
         outputs=_CAPSULES,
     ),
+    ModelGolden(
+        "self_routing",
+        models.SelfRoutingCapsNet(channels=(4, 6), strides=(2, 2), primary_types=3, primary_dim=4),
+        outputs={"scores": (5,)},
+        learning_rate=1e-2,
+    ),
     # The paper's temperature and margin need far more than 200 steps of so small a network.
     ModelGolden(
         "matrix_em",
@@ -807,6 +832,7 @@ PRESETS = {
     "matrix_em_smallnorb": 68_618,
     "probabilistic_mnist": 675_111,
     "predictive_coding_mnist": 8_215_568,
+    "self_routing_smallnorb": 814_960,
     "sparse_mnist": 9_149_712,
     "sparse_mnist_expanded": 17_064_000,
     "sparse_mnist_expanded_small": 4_993_536,
