@@ -126,5 +126,5 @@ def names_of(layer):
 
 def assert_close(found, expected, tolerance, name=""):
     """In the norm, since single entries of a gradient may cancel, and all of it where nothing depends on a weight."""
-    scale = np.linalg.norm(expected) + 1e-2
+    scale = np.linalg.norm(expected) + 0.1
     assert np.linalg.norm(found - expected) <= tolerance * scale, name

@@ -79,36 +79,43 @@ class LSTMRouting(_ConsensusRouting):
         return weights
 
     def _memory(self, votes, activations):
-        """Both states `[U, N, O, I]`, and what votes and activations add to all gates, `[4 U, N, O, I]`."""
+        """What votes and activations add to all gates, `[4 U, N, O, I]`; the states, zero at first, are left out."""
         depth = votes.shape[3]
         # Rows of the kernel are pose, activation, vote, coefficient.
         of_activation, of_vote = self.kernel[depth : depth + 1], self.kernel[depth + 1 : -1]
         # [N, I] -> [1, N, 1, I]
         child = ops.expand_dims(activations, 1)[None]
-        gates = _linear_in_last(votes, of_vote) + _linear(child, of_activation, self.bias)
-        nothing = ops.zeros_like(gates[: self.units])
-        return {"hidden": nothing, "cell": nothing, "gates": gates}
+        return {"gates": _linear_in_last(votes, of_vote) + _linear(child, of_activation, self.bias)}
 
     def _logits(self, state, votes, activations):
+        if "cell" in state:
+            cells, names = self._cells, ("gates", "poses", "coefficients", "hidden", "cell")
+        else:
+            cells, names = self._first_cells, ("gates", "poses")
         weights = [self.kernel, self.recurrent_kernel, *self.compatibility_weights]
         # As tensors: what is computed again in the gradient must get all it depends on as arguments.
         weights = [ops.convert_to_tensor(weight) for weight in weights]
-        inputs = (state[name] for name in ("gates", "coefficients", "poses", "hidden", "cell"))
-        logits, hidden, cell = keras.remat(self._cells)(*inputs, *weights)
+        logits, hidden, cell = keras.remat(cells)(*(state[name] for name in names), *weights)
         return logits, {"hidden": hidden, "cell": cell, "gates": state["gates"]}
 
-    def _cells(self, gates, coefficients, poses, hidden, cell, *weights):
+    def _first_cells(self, gates, poses, kernel, recurrent_kernel, *network):
+        """The first step of all cells: states are zero and coefficients uniform. Returns as `_cells`."""
+        uniform = ops.reshape(kernel[-1] / gates.shape[3], (-1, 1, 1, 1))
+        input_gate, _, candidate, output_gate = ops.split(gates + uniform + _of_poses(poses, kernel), 4)
+        return self._after(ops.sigmoid(input_gate) * ops.tanh(candidate), output_gate, network)
+
+    def _cells(self, gates, poses, coefficients, hidden, cell, kernel, recurrent_kernel, *network):
         """One step of all cells: logits `[N, O, I]` and both new states `[U, N, O, I]`."""
-        kernel, recurrent_kernel, *network = weights
-        of_pose, of_coefficient = kernel[: poses.shape[2]], kernel[-1:]
-        of_pair = ops.concatenate([of_coefficient, recurrent_kernel], axis=0)
+        of_pair = ops.concatenate([kernel[-1:], recurrent_kernel], axis=0)
         pair = ops.concatenate([coefficients[None], hidden], axis=0)
-        gates = gates + _linear(pair, of_pair) + ops.expand_dims(_linear_in_last(poses, of_pose), 3)
+        gates = gates + _linear(pair, of_pair) + _of_poses(poses, kernel)
         input_gate, forget_gate, candidate, output_gate = ops.split(gates, 4)
         cell = ops.sigmoid(forget_gate) * cell + ops.sigmoid(input_gate) * ops.tanh(candidate)
+        return self._after(cell, output_gate, network)
+
+    def _after(self, cell, output_gate, network):
         hidden = ops.sigmoid(output_gate) * ops.tanh(cell)
-        logits = _perceptron(hidden if self.state_roles == "paper" else cell, network)
-        return logits, hidden, cell
+        return _perceptron(hidden if self.state_roles == "paper" else cell, network), hidden, cell
 
     @property
     def fusible(self):
@@ -156,6 +163,11 @@ def _linear_in_last(features, kernel):
     flat = ops.reshape(features, (-1, kernel.shape[0]))
     product = ops.matmul(ops.transpose(kernel), ops.transpose(flat))
     return ops.reshape(product, (kernel.shape[1], -1, *features.shape[1:-1]))
+
+
+def _of_poses(poses, kernel):
+    """What poses `[N, O, D]` add to all gates, `[4 U, N, O, 1]`."""
+    return ops.expand_dims(_linear_in_last(poses, kernel[: poses.shape[2]]), 3)
 
 
 def _perceptron(features, weights):
