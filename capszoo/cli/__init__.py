@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from capszoo.cli import making, measuring, reproducing, zoo  # noqa: F401  (each registers its commands)
+from capszoo.cli import making, measuring, reproducing, serving, zoo  # noqa: F401  (each registers its commands)
 from capszoo.cli.app import app
 from capszoo.cli.startup import quieten
 from capszoo.extras import backend

@@ -1,8 +1,8 @@
 """A real model server on a published bundle answers as TensorFlow Serving's public description of REST says.
 
-KServe's model server, in an environment of its own without capszoo. Where the environment variable `CAPSZOO_SERVER` is
-an address, such as http://localhost:8501, the TensorFlow Serving that listens there, with the bundle as
-`efficient_mnist`, is asked instead; its gRPC is at `CAPSZOO_SERVER_GRPC`.
+KServe's model server, in an environment of its own without capszoo, started by `capszoo serve`. Where the environment
+variable `CAPSZOO_SERVER` is an address, such as http://localhost:8501, the TensorFlow Serving that listens there, with
+the bundle as `efficient_mnist`, is asked instead; its gRPC is at `CAPSZOO_SERVER_GRPC`.
 """
 
 import base64
@@ -126,11 +126,11 @@ def kserve(folder):
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, python.parents[1]], check=True)
     subprocess.run([*uv, "pip", "install", "-q", "--python", python, "kserve", "tensorflow-cpu"], check=True)
     http, grpc = free_port(), free_port()
-    command = [python, KIT / "serving" / "kserve_server.py", "--model_name", NAME, "--bundle", BUNDLE]
+    command = [Path(sys.executable).with_name("capszoo"), "serve", NAME, "--python", python]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
-            [*command, "--http_port", str(http), "--grpc_port", str(grpc)],
+            [*command, "--port", str(http), "--grpc-port", str(grpc)],
             cwd=folder, env=environment, stdout=log, stderr=log,
         )  # fmt: skip
     server = KServe(f"http://localhost:{http}", f"localhost:{grpc}", python)

@@ -1,0 +1,61 @@
+"""Existing model servers, and how each is started on a bundle."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+# In the package of a wheel, or in the deployment kit of a checkout.
+KSERVE_SERVER = (
+    PACKAGE / "exporting" / "kserve_server.py",
+    PACKAGE.parent / "export" / "serving" / "kserve_server.py",
+)
+PUBLISHED = PACKAGE.parent / "export" / "models"
+IMAGE = "tensorflow/serving:2.20.0"
+
+
+class NoServer(RuntimeError):
+    """No model server that could be started."""
+
+
+def newest(folder):
+    """The version with the highest number in the folder of a model; None where there is none."""
+    versions = [path for path in Path(folder).glob("[0-9]*") if (path / "saved_model.pb").is_file()]
+    return max(versions, key=lambda path: int(path.name)) if versions else None
+
+
+def command(name, bundle, port, grpc_port, python):
+    """The command that starts the first of TensorFlow Serving, KServe's model server and Docker that is here.
+
+    where:
+      name: of the model, in addresses.
+      bundle: the folder of one version.
+      port, grpc_port: of REST and of gRPC.
+      python: an interpreter, which is asked whether it has `kserve` and `tensorflow`.
+
+    Errors: `NoServer` naming what was looked for.
+    """
+    bundle = Path(bundle).resolve()
+    if shutil.which("tensorflow_model_server"):
+        ports = f"--rest_api_port={port}", f"--port={grpc_port}"
+        return "tensorflow_model_server", *ports, f"--model_name={name}", f"--model_base_path={bundle.parent}"
+    if _has_kserve(python):
+        script = next(path for path in KSERVE_SERVER if path.is_file())
+        ports = "--http_port", str(port), "--grpc_port", str(grpc_port)
+        return str(python), str(script), "--model_name", name, "--bundle", str(bundle), *ports
+    if shutil.which("docker"):
+        ports = "-p", f"127.0.0.1:{port}:8501", "-p", f"127.0.0.1:{grpc_port}:8500"
+        mount = "-v", f"{bundle.parent}:/models/{name}:ro", "-e", f"MODEL_NAME={name}"
+        return "docker", "run", "--rm", *ports, *mount, IMAGE
+    raise NoServer(
+        "no model server was found. Looked for tensorflow_model_server on the path, for kserve and tensorflow in "
+        f"{python} (pip install kserve tensorflow-cpu, best in an environment of its own, then --python), "
+        "and for docker"
+    )
+
+
+def _has_kserve(python):
+    check = (
+        "from importlib.util import find_spec as f; raise SystemExit(not (f('kserve') and f('tensorflow')))"
+    )
+    return subprocess.run([python, "-c", check], check=False).returncode == 0

@@ -1,0 +1,88 @@
+"""`capszoo serve` starts a server that exists, on a bundle that exists or is made."""
+
+import os
+import sys
+
+import pytest
+
+from capszoo.exporting import servers
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was started in place of this process."""
+    commands = []
+    monkeypatch.setattr(os, "execvp", lambda name, arguments: commands.append([name, *arguments[1:]]))
+    return commands
+
+
+@pytest.fixture
+def on_the_path(monkeypatch):
+    """Which programs are on the path."""
+    programs = set()
+    monkeypatch.setattr(servers.shutil, "which", lambda name: name if name in programs else None)
+    return programs
+
+
+def has(folder, model, *versions):
+    for version in versions:
+        (folder / model / version).mkdir(parents=True)
+        (folder / model / version / "saved_model.pb").touch()
+    return folder
+
+
+def test_tensorflow_serving_polls_the_folder_of_versions(run, started, on_the_path, tmp_path):
+    on_the_path |= {"tensorflow_model_server", "docker"}
+    bundles = has(tmp_path, "net", "2", "10")
+    status, said, _ = run("serve", "net", "--bundles", bundles, "--port", "7000", "--grpc-port", "7001")
+    assert status == 0
+    assert "http://localhost:7000/v1/models/net" in said
+    assert started == [[
+        "tensorflow_model_server", "--rest_api_port=7000", "--port=7001", "--model_name=net",
+        f"--model_base_path={tmp_path / 'net'}",
+    ]]  # fmt: skip
+
+
+def test_a_python_with_kserve_gets_the_newest_version(run, started, on_the_path, monkeypatch, tmp_path):
+    on_the_path.add("docker")
+    monkeypatch.setattr(servers, "_has_kserve", lambda python: str(python) == "its/python")
+    run("serve", "net", "--bundles", has(tmp_path, "net", "2", "10"), "--python", "its/python")
+    ((program, script, *arguments),) = started
+    assert program == "its/python"
+    assert script.endswith("kserve_server.py")
+    assert arguments == [
+        "--model_name", "net", "--bundle", str(tmp_path / "net" / "10"), "--http_port", "8501", "--grpc_port", "8500",
+    ]  # fmt: skip
+
+
+def test_docker_serves_this_machine_only(run, started, on_the_path, tmp_path):
+    on_the_path.add("docker")
+    run("serve", "net", "--bundles", has(tmp_path, "net", "1"))
+    ((program, *arguments),) = started
+    assert program == "docker"
+    assert "127.0.0.1:8501:8501" in arguments
+    assert f"{tmp_path / 'net'}:/models/net:ro" in arguments
+
+
+def test_a_published_bundle_is_served_where_there_is_no_other(run, started, on_the_path, tmp_path):
+    on_the_path.add("tensorflow_model_server")
+    run("serve", "efficient_mnist", "--bundles", tmp_path)
+    assert started[0][-1] == f"--model_base_path={servers.PUBLISHED / 'efficient_mnist'}"
+
+
+def test_without_a_server_one_line_says_what_was_looked_for(run, started, on_the_path, tmp_path):
+    status, _, said = run("serve", "net", "--bundles", has(tmp_path, "net", "1"), "--python", sys.executable)
+    assert status == 1
+    assert "tensorflow_model_server" in said
+    assert "pip install kserve tensorflow-cpu" in said
+    assert started == []
+
+
+def test_a_preset_that_is_not_known_is_refused_before_anything_is_started(
+    run, started, on_the_path, tmp_path
+):
+    on_the_path.add("docker")
+    status, _, said = run("serve", "no_such_net", "--bundles", tmp_path)
+    assert status == 1
+    assert "no_such_net" in said
+    assert started == []
