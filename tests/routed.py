@@ -9,6 +9,7 @@ from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConv
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
 
 SIDE = 4
+COORDINATES = np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6)
 PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]
 
 
@@ -36,8 +37,7 @@ def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32"
 
 def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
     routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
-    coordinates = (np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6))
-    return SharedClassCapsules(types, routing, coordinates, dtype=dtype)
+    return SharedClassCapsules(types, routing, COORDINATES, dtype=dtype)
 
 
 def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
@@ -74,6 +74,9 @@ KINDS = {
         lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
     ),
     "similarity, classes": similar(NormalisedClassCapsules),
+    "similarity, coordinates": similar(
+        lambda types, routing, **options: SharedClassCapsules(types, routing, COORDINATES, **options)
+    ),
     "recurrent, conv": recurrent(
         lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options), units=5
     ),

@@ -83,10 +83,8 @@ class Votes:
         children = rows.shape[0]
         votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, SIDE, matrices.shape[2] // SIDE, SIDE))
         # [I, N, row, O, column] -> [N, O, I, row * column]
-        votes = ops.reshape(ops.transpose(votes, (1, 3, 0, 2, 4)), (-1, votes.shape[3], children, SIDE**2))
-        if not np.any(self.addition):
-            return votes
-        return votes + ops.reshape(ops.cast(self.addition, votes.dtype), (children, SIDE**2))
+        votes = ops.transpose(votes, (1, 3, 0, 2, 4))
+        return self._added(votes, np.reshape(self.addition, (children, SIDE, SIDE)))
 
     def by_columns(self, rows, matrices):
         """The same, each vote listed column by column."""
@@ -94,7 +92,15 @@ class Votes:
         votes = ops.matmul(ops.swapaxes(matrices, 1, 2), ops.swapaxes(rows, 1, 2))
         votes = ops.reshape(votes, (children, matrices.shape[2] // SIDE, SIDE, -1, SIDE))
         # [I, O, column, N, row] -> [N, O, I, column * row]
-        return ops.reshape(ops.transpose(votes, (3, 1, 0, 2, 4)), (-1, votes.shape[1], children, SIDE**2))
+        votes = ops.transpose(votes, (3, 1, 0, 2, 4))
+        return self._added(votes, np.reshape(self.addition, (children, SIDE, SIDE)).swapaxes(1, 2))
+
+    def _added(self, votes, addition):
+        """`[N, O, I, 16]` of votes `[N, O, I, 4, 4]` and what is added to them, an array `[I, 4, 4]`."""
+        votes = ops.reshape(votes, (-1, *votes.shape[1:3], SIDE**2))
+        if not np.any(addition):
+            return votes
+        return votes + ops.cast(addition.reshape(-1, SIDE**2), votes.dtype)
 
 
 class Children:

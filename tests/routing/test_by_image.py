@@ -40,6 +40,7 @@ def assert_exact(kind, count):
         ("conv, stride 2", 3),
         ("classes", 3),
         ("similarity, conv", 2),
+        ("similarity, coordinates", 1),
         ("recurrent, conv", 2),
         ("recurrent, classes", 1),
     ],
