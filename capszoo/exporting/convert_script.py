@@ -1,4 +1,4 @@
-"""Script: SavedModel -> two .tflite files, float32 and float16 weights. Knows no capszoo.
+"""Script: SavedModel -> .tflite files, with float16 weights where `.float16.` is in their names. Knows no capszoo.
 
 A process of its own because the converter keeps memory after each conversion. TensorFlow only converts;
 the files are run by ai-edge-litert.
@@ -21,6 +21,6 @@ def convert(saved_model, half):
 
 
 if __name__ == "__main__":
-    source, float32, float16 = sys.argv[1:]
-    Path(float32).write_bytes(convert(source, half=False))
-    Path(float16).write_bytes(convert(source, half=True))
+    source, *files = sys.argv[1:]
+    for file in map(Path, files):
+        file.write_bytes(convert(source, half=".float16." in file.name))

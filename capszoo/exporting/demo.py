@@ -1,0 +1,227 @@
+"""What the demo page of the documentation runs: `python -m capszoo.exporting.demo PRESET FOLDER [PICTURE ...]`."""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from keras import ops
+
+import capszoo
+from capszoo.data.images import read_image
+from capszoo.data.preprocessing import Preprocessing
+from capszoo.exporting.examples import drawn
+from capszoo.exporting.isolation import run_alone
+from capszoo.exporting.verification import FLOAT16_TOLERANCE
+from capszoo.layers.routes import routed_layers
+from capszoo.models.architecture import Classifies, DecodesPoses, architecture_of
+from capszoo.routing.cpu import host_calls
+from capszoo.visualize import child_centres
+from capszoo.zoo.integrity import IntegrityError, sha256_of
+
+DESCRIPTION = "demo.json"
+
+
+class DemoFunctions:
+    """The two functions that the page runs, each of one image.
+
+        network   images -> scores, poses, coefficients, activations
+        decoder   poses, selection -> reconstruction
+
+    where:
+      images: float32 `[1, H, W, C]` in [0, 1], raw; `model.preprocess` is inside.
+      scores, poses: `[1, O]` and `[1, O, D]`, as the model gives them.
+      coefficients: `[1, I, O]`, c_ij of the last iteration of the last routing.
+      activations: `[1, I]`, of its children: the lengths of their poses. The children lie as `[rows, columns, types]`.
+      selection: `[1, 1, O]`, what each pose is multiplied with; one-hot where one capsule is decoded.
+      reconstruction: `[1, H, W, C]` in [0, 1].
+
+    Errors: `ConfigError` for a model without classes or decoder; `ValueError` for one whose class capsules are not
+    routed from vector capsules on a grid.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.architecture = architecture_of(model, DecodesPoses, "the demo")
+        architecture_of(model, Classifies, "the demo")
+        self.layer = (routed_layers(model) or [None])[-1]
+        children = self.layer and self.layer.input
+        if not hasattr(children, "shape") or len(children.shape) != 5:
+            raise ValueError(
+                f"class capsules with vector capsules [B, H, W, types, D] below are needed. Received: {model.name!r}"
+            )
+        self.grid = tuple(children.shape[1:4])
+        self.preprocess = model.preprocess or Preprocessing()
+        self.image_shape = tuple(model.raw_shape or model.input_shape[1:])
+        self._below = keras.Model(model.input, children)
+        # Of the poses that come with the coefficients, so that the graph routes once.
+        self._above = keras.Model(model.output["poses"], model.output["scores"])
+
+    def network(self, images):
+        """The dict of `scores`, `poses`, `coefficients`, `activations`."""
+        children = self._below(self.preprocess(images), training=False)
+        poses, history = self.layer(children, return_history=True)
+        # [B, H, W, types, D] -> [B, I]
+        lengths = ops.sqrt(ops.sum(ops.square(children), axis=-1))
+        return {
+            "scores": self._above(poses),
+            "poses": poses,
+            "coefficients": history[-1],
+            "activations": ops.reshape(lengths, (-1, math.prod(self.grid))),
+        }
+
+    def decoder(self, poses, selection):
+        """The dict of `reconstruction`."""
+        images = self.architecture.decode(self.model, poses, selection)
+        return {"reconstruction": ops.reshape(images, (1, *self.model.input_shape[1:]))}
+
+    @property
+    def inputs(self):
+        """By function the shapes of its inputs, by name."""
+        poses = (1, *self.model.output["poses"].shape[1:])
+        return {
+            "network": {"images": (1, *self.image_shape)},
+            "decoder": {"poses": poses, "selection": (1, 1, poses[1])},
+        }
+
+
+def write_demo(model, folder, pictures=()) -> dict:
+    """Writes what the demo page needs of `model` into `folder`, which is made or replaced.
+
+        network.float16.tflite, decoder.float16.tflite    see `DemoFunctions`; operators of LiteRT only, batch 1
+        pictures/                                         the given ones, to choose from
+        demo.json                                         what this function returns
+
+    where:
+      model: a preset with weights, as `capszoo.load` gives it.
+      pictures: paths of images of the model's shape, whose names begin with their class, as `3_a.png`.
+
+    Before anything is visible, both files are run by LiteRT on `pictures` (or on drawn blobs) and compared with the
+    Keras model.
+    Returns, as JSON has it: `preset`, `title`, `paper`, `measured`, `class_names`, `image_shape`, `grid` (rows,
+    columns, types of the children), `centres` (of their receptive fields, in pixels, by axis), `files` (SHA-256 and
+    bytes), `deviations` (the largest absolute ones by output), `pictures` (their paths).
+    Errors: see `DemoFunctions`; `ValueError` for a model without a card; `FileExistsError` for a folder with anything
+    but a demo in it; `IntegrityError` for a file that deviates from the Keras model by more than float16 weights
+    explain.
+    """
+    folder, functions = Path(folder), DemoFunctions(model)
+    if getattr(model.preset, "card", None) is None:
+        raise ValueError(f"a preset with weights and a card is needed. Received: {model.name!r}")
+    if folder.exists() and any(folder.iterdir()) and not (folder / DESCRIPTION).is_file():
+        raise FileExistsError(
+            f"a new folder, or one with a demo to be replaced, is needed. Received: {folder}"
+        )
+    images = [read_image(path, functions.image_shape) for path in pictures]
+    images = np.stack(images) if images else drawn(functions.image_shape)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        made = Path(temporary) / "made"
+        (made / "pictures").mkdir(parents=True)
+        files = {name: _convert(functions, name, made) for name in functions.inputs}
+        deviations = deviations_of(functions, files, images)
+        require_agreement(deviations)
+        for path in pictures:
+            shutil.copy(path, made / "pictures")
+        report = _facts(functions) | {
+            "files": {
+                name: {"name": path.name, "sha256": sha256_of(path), "bytes": path.stat().st_size}
+                for name, path in files.items()
+            },
+            "deviations": deviations,
+            "pictures": [f"pictures/{Path(path).name}" for path in pictures],
+        }
+        (made / DESCRIPTION).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        if folder.exists():
+            os.rename(folder, Path(temporary) / "former")
+        os.rename(made, folder)
+    return report
+
+
+def deviations_of(functions, files, images) -> dict:
+    """The largest absolute deviations of the `files` from the Keras model, by output, over `images[B, H, W, C]`."""
+    network, decoder = (
+        Interpreter(str(files[name])).get_signature_runner() for name in ("network", "decoder")
+    )
+    expected = functions.network(images) | functions.model(functions.preprocess(images), training=False)
+    largest = {}
+    for number, image in enumerate(images):
+        received = network(images=image[None])
+        # The decoder by itself: of the poses that Keras has found.
+        poses = np.asarray(expected["poses"][number : number + 1])
+        selection = np.eye(poses.shape[1], dtype="float32")[[[int(np.argmax(expected["scores"][number]))]]]
+        received |= decoder(poses=poses, selection=selection)
+        for name, values in received.items():
+            difference = np.abs(values[0] - np.asarray(expected[name][number])).max()
+            # NaN would be lost in a maximum of Python's.
+            largest[name] = float(np.maximum(difference, largest.get(name, 0.0)))
+    return largest
+
+
+def _convert(functions, name, folder):
+    """The .tflite file of one function, with float16 weights."""
+    specs = [tf.TensorSpec(shape, tf.float32, name=key) for key, shape in functions.inputs[name].items()]
+    archive = keras.export.ExportArchive()
+    # The archive finds the weights that it writes in the model.
+    archive.track(functions.model)
+    with host_calls(False):
+        archive.add_endpoint("serving_default", getattr(functions, name), specs)
+    saved = folder.with_name(name)
+    archive.write_out(str(saved), verbose=False)
+    path = folder / f"{name}.float16.tflite"
+    run_alone("convert_script.py", saved, path)
+    return path
+
+
+def require_agreement(deviations):
+    """Errors: `IntegrityError` for an output that deviates by more than float16 weights explain.
+
+    All outputs are at most about 1, so the allowed deviation is absolute.
+    """
+    for name, deviation in deviations.items():
+        # Written so that NaN fails.
+        if not deviation <= FLOAT16_TOLERANCE:
+            raise IntegrityError(
+                f"{name} of the demo deviate by {deviation:.2g} from the Keras model; "
+                f"at most {FLOAT16_TOLERANCE:.2g} is allowed."
+            )
+
+
+def _facts(functions):
+    """What the page says of the model, from its card and its layers."""
+    model = functions.model
+    card = model.preset.card
+    rows, columns = child_centres(model)
+    return {
+        "preset": card.name,
+        "title": card.title,
+        "paper": card.paper,
+        "measured": card.metrics[0].sentence(),
+        "class_names": [str(name) for name in model.class_names],
+        "image_shape": list(functions.image_shape),
+        "grid": list(functions.grid),
+        "centres": {"rows": rows.tolist(), "columns": columns.tolist()},
+    }
+
+
+def main():
+    """Writes the demo of a preset and says how far it deviates."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("preset")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pictures", nargs="*", type=Path)
+    arguments = parser.parse_args()
+    report = write_demo(capszoo.load(arguments.preset), arguments.folder, arguments.pictures)
+    size = sum(file["bytes"] for file in report["files"].values())
+    print(f"written: {arguments.folder}, {size / 1e6:.1f} MB, deviations {report['deviations']}")
+
+
+if __name__ == "__main__":
+    main()
