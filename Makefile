@@ -8,6 +8,9 @@ SITE := build/site-tools
 PICTURES := dynamic_mnist matrix_em_smallnorb sparse_mnist probabilistic_mnist attention_mnist
 DIGITS := $(wildcard capszoo/data/samples/digits/[0-7]_a.png)
 TOYS := $(wildcard capszoo/data/samples/toys/*.png)
+# What the demo page runs, and what runs it.
+DEMO := docs/demo/built
+LITERT := build/litertjs
 
 .PHONY: run test lint lock wheels tables docs notebooks clean
 
@@ -48,7 +51,7 @@ tables: $(VENV)/ready
 	$(BIN)/python docs/tables.py
 
 # The site, in build/site; with warnings as errors.
-docs: $(SITE)/ready tables $(PICTURES:%=docs/pictures/%/index.html)
+docs: $(SITE)/ready tables $(PICTURES:%=docs/pictures/%/index.html) $(DEMO)/litert/core.js
 	$(SITE)/bin/mkdocs build --quiet --strict
 
 # The notebooks of colab/, executed: this project's libraries behind the tools that execute them, in the processes of an
@@ -67,5 +70,17 @@ $(SITE)/ready: docs/requirements.txt
 docs/pictures/%/index.html: $(VENV)/ready
 	$(BIN)/capszoo visualize $(if $(findstring norb,$*),$(TOYS),$(DIGITS)) --model $* --out $(@D)
 
+# The demo: the network, which replaces the folder, then LiteRT for the browser.
+$(DEMO)/demo.json: $(VENV)/ready capszoo/exporting/demo.py capszoo/weights/dynamic_mnist/card.json
+	$(BIN)/python -m capszoo.exporting.demo dynamic_mnist $(DEMO) capszoo/data/samples/digits/*.png
+
+$(DEMO)/litert/core.js: $(DEMO)/demo.json docs/demo/package-lock.json
+	mkdir -p $(LITERT) $(@D)
+	cp docs/demo/package.json docs/demo/package-lock.json $(LITERT)
+	cd $(LITERT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	cp $(LITERT)/node_modules/@litertjs/core/wasm/litert_wasm_compat_internal.* LICENSE $(@D)
+	cp $(LITERT)/node_modules/@litertjs/wasm-utils/dist/index.js $(@D)/wasm-utils.js
+	cp $(LITERT)/node_modules/@litertjs/core/dist/index.js $@
+
 clean:
-	rm -rf $(VENV) build dist docs/pictures
+	rm -rf $(VENV) build dist docs/pictures $(DEMO)

@@ -1,0 +1,194 @@
+// The demo page: what is drawn or chosen goes through the network, and what comes out is shown.
+
+import { addressOf, describe, load } from "./network.js";
+import { coefficientMaps, paintImage, paintMap, showChildren, showLengths, showScale } from "./paint.js";
+import { Pen } from "./pen.js";
+import { prepared } from "./prepare.js";
+
+const LARGEST = 0.25; // offset of a pose's dimension, as in Figure 4 of Sabour et al. 2017
+
+const part = (name) => document.getElementById(`demo-${name}`);
+const say = (text) => (part("status").textContent = text);
+
+class Page {
+  constructor(description) {
+    this.description = description;
+    this.names = description.class_names;
+    this.wanted = null; // the image that was drawn or chosen last
+    this.state = null; // an image, the network's outputs, which class is shown
+    this.analyseLatest = oneAtATime(() => this.analyse());
+    this.decodeLatest = oneAtATime(() => this.decode());
+    this.pen = new Pen(part("canvas"), part("cursor"), () => this.update(this.drawn()));
+    part("clear").addEventListener("click", () => this.clear());
+    part("reset").addEventListener("click", () => busyUntil(this.show(this.state.shown)));
+    this.addPictures();
+    this.addLengths();
+    part("preset").textContent = `${description.preset} (${description.paper}): ${description.measured}.`;
+    this.clear();
+  }
+
+  drawn() {
+    return prepared(this.pen.ink(), this.pen.side, this.description.image_shape[0]);
+  }
+
+  clear() {
+    this.pen.clear();
+    this.wanted = this.state = null;
+    showLengths(part("lengths"), this.names.map(() => 0), this.names, -1, -1);
+    part("result").hidden = true;
+    const bytes = Object.values(this.description.files).reduce((sum, file) => sum + file.bytes, 0);
+    say(`Draw a digit, or choose one.${this.network ? "" : ` The first one loads the network, ${megabytes(bytes)}.`}`);
+  }
+
+  update(image) {
+    if (!image) return;
+    this.wanted = image;
+    busyUntil(this.analyseLatest());
+  }
+
+  async analyse() {
+    if (!this.network) {
+      say("Loading the network ...");
+      this.network = await load(this.description);
+    }
+    const image = this.wanted;
+    if (!image) return; // cleared while the network was loading
+    const outputs = await this.network.analyse(image);
+    if (!this.wanted) return;
+    const winner = outputs.scores.indexOf(Math.max(...outputs.scores));
+    const maps = coefficientMaps(outputs, this.description.grid, this.names.length);
+    this.state = { image, outputs, winner, maps };
+    showScale(part("scale"), maps);
+    paintImage(part("input"), image, this.description.image_shape);
+    part("result").hidden = false;
+    const length = outputs.scores[winner].toFixed(3);
+    say(`The most active capsule is that of ${this.names[winner]}: length ${length}.`);
+    await this.show(winner);
+  }
+
+  /** Shows the capsule of one class, its pose as the network gives it. */
+  async show(shown) {
+    const { image, outputs, winner, maps } = Object.assign(this.state, { shown });
+    const name = this.names[shown];
+    showLengths(part("lengths"), outputs.scores, this.names, winner, shown);
+    paintMap(part("map"), image, maps, shown, this.description);
+    showChildren(part("children"), outputs, shown, this.description);
+    document.querySelectorAll(".demo-shown").forEach((element) => (element.textContent = name));
+    part("reconstruction").setAttribute("aria-label", `What the decoder makes of the capsule of ${name}`);
+    this.setSliders(outputs.poses.length / this.names.length);
+    await this.decodeLatest();
+  }
+
+  async decode() {
+    if (!this.state) return;
+    const { outputs, shown } = this.state;
+    const poses = outputs.poses.slice();
+    const sliders = part("sliders").querySelectorAll("input");
+    sliders.forEach((slider, dimension) => (poses[shown * sliders.length + dimension] += Number(slider.value)));
+    paintImage(part("reconstruction"), await this.network.decode(poses, shown), this.description.image_shape);
+  }
+
+  /** All offsets zero; makes the sliders where there are none. */
+  setSliders(count) {
+    const sliders = part("sliders");
+    if (sliders.children.length !== count)
+      sliders.replaceChildren(...Array.from({ length: count }, (_, index) => this.slider(index + 1)));
+    sliders.querySelectorAll("input").forEach((slider) => (slider.value = 0));
+    sliders.querySelectorAll("output").forEach((output) => (output.value = "0.00"));
+  }
+
+  slider(dimension) {
+    const label = document.createElement("label");
+    label.innerHTML = `<span>${dimension}</span><input type="range"><output></output>`;
+    const [input, output] = [label.querySelector("input"), label.querySelector("output")];
+    Object.assign(input, { min: -LARGEST, max: LARGEST, step: 0.01 });
+    input.setAttribute("aria-label", `Offset of dimension ${dimension}`);
+    input.addEventListener("input", () => {
+      output.value = Number(input.value).toFixed(2);
+      busyUntil(this.decodeLatest());
+    });
+    return label;
+  }
+
+  addPictures() {
+    for (const path of this.description.pictures) {
+      const picture = Object.assign(new Image(), { src: addressOf(path), alt: "" });
+      const button = Object.assign(document.createElement("button"), { type: "button" });
+      const name = path.split("/").pop().split(".")[0];
+      button.setAttribute("aria-label", `Digit ${name.replace("_", ", hand ")}`);
+      button.dataset.picture = name;
+      button.append(picture);
+      button.addEventListener("click", () => busyUntil(this.choose(picture)));
+      part("pictures").append(button);
+    }
+  }
+
+  async choose(picture) {
+    await picture.decode();
+    this.pen.show(picture);
+    this.update(pixelsOf(picture));
+  }
+
+  addLengths() {
+    this.names.forEach((name, index) => {
+      const row = Object.assign(document.createElement("button"), { type: "button" });
+      row.innerHTML = `<span>${name}</span><span class="demo-bar"><span class="demo-fill"></span></span>
+        <span class="demo-number"></span>`;
+      row.addEventListener("click", () => this.state && busyUntil(this.show(index)));
+      part("lengths").append(row);
+    });
+  }
+}
+
+/** `task` as a function that is never run twice at a time: while it runs, only the latest call waits. */
+function oneAtATime(task) {
+  let [running, waiting] = [null, null];
+  async function run() {
+    try {
+      while (waiting) {
+        const inputs = waiting;
+        waiting = null;
+        await task(...inputs);
+      }
+    } finally {
+      running = null;
+    }
+  }
+  return (...inputs) => {
+    waiting = inputs;
+    return (running ??= run());
+  };
+}
+
+/** The first channel of a picture: Float32Array [height * width] in [0, 1]. */
+function pixelsOf(picture) {
+  const [width, height] = [picture.naturalWidth, picture.naturalHeight];
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d");
+  context.drawImage(picture, 0, 0);
+  const pixels = context.getImageData(0, 0, width, height).data;
+  return Float32Array.from({ length: width * height }, (_, index) => pixels[4 * index] / 255);
+}
+
+const megabytes = (bytes) => `${(bytes / 1e6).toFixed(0)} MB`;
+
+function refuse(error) {
+  say(`The network cannot run here: ${error.message || "LiteRT did not load"}.`);
+}
+
+let works = 0;
+
+/** Says that the page is busy until `work`, a promise, and all others are done; and what went wrong. */
+async function busyUntil(work) {
+  const busy = (change) => part("parts").setAttribute("aria-busy", (works += change) > 0);
+  busy(1);
+  await work.catch(refuse);
+  busy(-1);
+}
+
+busyUntil(
+  describe().then((description) => {
+    new Page(description);
+    part("parts").hidden = false;
+  }),
+);

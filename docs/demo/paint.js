@@ -1,0 +1,95 @@
+// What the page shows of a network's outputs.
+
+/** An image [height * width] in [0, 1] in grey, a pixel of the canvas for each of its own. */
+export function paintImage(canvas, image, [height, width]) {
+  Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  const pixels = context.createImageData(width, height);
+  image.forEach((value, index) => pixels.data.set([255 * value, 255 * value, 255 * value, 255], 4 * index));
+  context.putImageData(pixels, 0, 0);
+}
+
+/**
+ * sum over types t of a_hwt * c_hwtj at each position: Float32Array [rows * columns * classes].
+ *
+ * As capszoo.visualize.coefficient_maps. a: activations [I], c: coefficients [I * O]; types are the fastest axis of I.
+ */
+export function coefficientMaps({ activations, coefficients }, [rows, columns, types], classes) {
+  const maps = new Float32Array(rows * columns * classes);
+  activations.forEach((activation, child) => {
+    const position = Math.floor(child / types);
+    for (let j = 0; j < classes; j++)
+      maps[position * classes + j] += activation * coefficients[child * classes + j];
+  });
+  return maps;
+}
+
+const COLOURS = [[20, 20, 90], [190, 50, 90], [255, 220, 60]]; // of a map: zero, half, the largest value
+
+/** A colour of the scale, for a value in [0, 1]. */
+function colour(value) {
+  const place = value * (COLOURS.length - 1);
+  const below = Math.min(Math.floor(place), COLOURS.length - 2);
+  const mixed = COLOURS[below].map((part, i) => part + (place - below) * (COLOURS[below + 1][i] - part));
+  return `rgb(${mixed.map(Math.round).join(" ")} / 75%)`;
+}
+
+/** The map of the class `shown` over the image, a square about the centre of each position's receptive field. */
+export function paintMap(canvas, image, maps, shown, description) {
+  const [height, width] = description.image_shape;
+  const small = document.createElement("canvas");
+  paintImage(small, image, [height, width]);
+  const context = canvas.getContext("2d");
+  const scale = canvas.width / width;
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  const { rows, columns } = description.centres;
+  const spacing = rows[1] - rows[0];
+  const classes = description.class_names.length;
+  const largest = Math.max(...maps); // of all classes: one scale
+  rows.forEach((y, i) =>
+    columns.forEach((x, j) => {
+      context.fillStyle = colour(maps[(i * columns.length + j) * classes + shown] / largest);
+      // A pixel's centre lies half a pixel from its edge.
+      const [left, top] = [x, y].map((centre) => (centre + 0.5 - spacing / 2) * scale);
+      context.fillRect(left, top, spacing * scale, spacing * scale);
+    }),
+  );
+}
+
+/** What the colours of a map mean. */
+export function showScale(element, maps) {
+  element.style.background = `linear-gradient(to right, ${[0, 0.5, 1].map(colour).join(", ")})`;
+  element.textContent = `0 to ${Math.max(...maps).toFixed(1)}`;
+}
+
+/** A row for each class: a button that chooses it, with the length of its capsule. */
+export function showLengths(list, scores, names, winner, shown) {
+  [...list.children].forEach((row, index) => {
+    const length = scores[index];
+    row.dataset.length = length;
+    row.setAttribute("aria-pressed", index === shown);
+    row.setAttribute("aria-label", `Class ${names[index]}: length ${length.toFixed(3)}`);
+    row.classList.toggle("demo-winner", index === winner);
+    row.querySelector(".demo-fill").style.width = `${100 * length}%`;
+    row.querySelector(".demo-number").textContent = length.toFixed(3);
+  });
+}
+
+/** The children that send most to the class `shown`, as rows of a table. */
+export function showChildren(body, { activations, coefficients }, shown, description, count = 5) {
+  const [, columns, types] = description.grid;
+  const classes = description.class_names.length;
+  const share = (child) => coefficients[child * classes + shown];
+  const order = [...activations.keys()].sort((a, b) => activations[b] * share(b) - activations[a] * share(a));
+  body.replaceChildren(
+    ...order.slice(0, count).map((child) => {
+      const position = Math.floor(child / types);
+      const place = [Math.floor(position / columns) + 1, (position % columns) + 1, (child % types) + 1];
+      const row = document.createElement("tr");
+      for (const text of [...place, activations[child].toFixed(2), share(child).toFixed(2)])
+        row.insertCell().textContent = text;
+      return row;
+    }),
+  );
+}
