@@ -4,33 +4,16 @@ import functools
 import html.parser
 import http.server
 import importlib
-import os
 import re
-import shutil
 import subprocess
-import sys
 import threading
-from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 RESOURCES = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The folder of the built site: what `make docs` does, with this environment's capszoo."""
-    tools = os.environ.get("CAPSZOO_SITE_TOOLS") or tmp_path_factory.mktemp("site") / "tools"
-    binaries = Path(sys.executable).parent
-    subprocess.run(
-        ["make", "docs", "-o", ".venv/ready", f"BIN={binaries}", f"SITE={tools}"], cwd=ROOT, check=True
-    )
-    return ROOT / "build" / "site"
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +78,8 @@ def test_every_public_name_has_its_place_in_the_api(site):
 
 
 @pytest.fixture(scope="module")
-def browse(site, tmp_path_factory):
+def browse(site, browser, tmp_path_factory):
     """What goes wrong in a browser that opens a page: what its console says, and requests that are refused."""
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed (apt-get install chromium)")
     folder = tmp_path_factory.mktemp("served")
     (folder / "site").symlink_to(site)
     (folder / "broken.html").write_text("<img src=nowhere.png><script>undefined_name()</script>")
@@ -123,7 +104,7 @@ def browse(site, tmp_path_factory):
     def errors(page):
         refused.clear()
         command = [
-            BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
             "--virtual-time-budget=4000", "--disable-background-networking", "--disable-component-update",
             f"--user-data-dir={folder / 'profile'}", f"--proxy-server={address}", f"http://{address}/{page}",
         ]  # fmt: skip
