@@ -4,11 +4,29 @@ import { loadAndCompile, loadLiteRt, Tensor } from "./built/litert/core.js";
 
 const BUILT = new URL("./built/", import.meta.url);
 
-/** What capszoo/exporting/demo.py says of the network: its preset, classes, grid of children, files, pictures. */
+const LITERT = new URL("litert/litert_wasm_compat_internal", BUILT).href; // without the ends of its two files
+
+/**
+ * What capszoo/exporting/demo.py says of the network: its preset, classes, grid of children, files, pictures.
+ *
+ * And how many bytes `load` fetches, about: LiteRT's own and the network's.
+ */
 export async function describe() {
-  const response = await fetch(new URL("demo.json", BUILT));
-  if (!response.ok) throw new Error(`demo.json: status ${response.status}`);
-  return response.json();
+  const [described, litert] = await Promise.all([
+    found(fetch(new URL("demo.json", BUILT))),
+    found(fetch(`${LITERT}.wasm`, { method: "HEAD" })),
+  ]);
+  const description = await described.json();
+  const sizes = Object.values(description.files).map((file) => file.bytes);
+  const bytes = sizes.reduce((sum, size) => sum + size, Number(litert.headers.get("content-length")));
+  return { ...description, bytes };
+}
+
+/** The response, unless there is no such file. */
+async function found(request) {
+  const response = await request;
+  if (!response.ok) throw new Error(`${response.url} has the status ${response.status}`);
+  return response;
 }
 
 /** The address of a file of the demo. */
@@ -51,8 +69,8 @@ class Network {
 /** The bytes of a file, which have the SHA-256 of the description. */
 async function download({ name, sha256 }) {
   const digest = sha256.match(/../g).map((byte) => String.fromCharCode(parseInt(byte, 16)));
-  const response = await fetch(new URL(name, BUILT), { integrity: `sha256-${btoa(digest.join(""))}` });
-  if (!response.ok) throw new Error(`${name}: status ${response.status}`);
+  const integrity = `sha256-${btoa(digest.join(""))}`;
+  const response = await found(fetch(new URL(name, BUILT), { integrity }));
   return new Uint8Array(await response.arrayBuffer());
 }
 
@@ -63,7 +81,7 @@ function startLiteRt() {
   // LiteRT writes what it does to standard error, which would all be errors of this page.
   self.Module = { printErr: (line) => (/^(INFO|WARNING)/.test(line) ? console.debug(line) : console.error(line)) };
   // The build for every browser; that with relaxed SIMD is another 9 MB, and 10 ms faster.
-  started ??= loadLiteRt(new URL("litert/litert_wasm_compat_internal.js", BUILT).href).catch((error) => {
+  started ??= loadLiteRt(`${LITERT}.js`).catch((error) => {
     started = null;
     throw error;
   });

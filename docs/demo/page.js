@@ -1,7 +1,7 @@
 // The demo page: what is drawn or chosen goes through the network, and what comes out is shown.
 
 import { addressOf, describe, load } from "./network.js";
-import { coefficientMaps, paintImage, paintMap, showChildren, showLengths, showScale } from "./paint.js";
+import { coefficientMaps, paintImage, paintMap, scaleOfColours, showChildren, showLengths } from "./paint.js";
 import { Pen } from "./pen.js";
 import { prepared } from "./prepare.js";
 
@@ -14,13 +14,14 @@ class Page {
   constructor(description) {
     this.description = description;
     this.names = description.class_names;
-    this.wanted = null; // the image that was drawn or chosen last
+    this.wanted = null; // what gives the image that was drawn or chosen last
     this.state = null; // an image, the network's outputs, which class is shown
     this.analyseLatest = oneAtATime(() => this.analyse());
     this.decodeLatest = oneAtATime(() => this.decode());
-    this.pen = new Pen(part("canvas"), part("cursor"), () => this.update(this.drawn()));
+    this.pen = new Pen(part("canvas"), part("cursor"), () => this.update(() => this.drawn()));
     part("clear").addEventListener("click", () => this.clear());
     part("reset").addEventListener("click", () => busyUntil(this.show(this.state.shown)));
+    part("scale").style.backgroundImage = scaleOfColours;
     this.addPictures();
     this.addLengths();
     part("preset").textContent = `${description.preset} (${description.paper}): ${description.measured}.`;
@@ -36,13 +37,13 @@ class Page {
     this.wanted = this.state = null;
     showLengths(part("lengths"), this.names.map(() => 0), this.names, -1, -1);
     part("result").hidden = true;
-    const bytes = Object.values(this.description.files).reduce((sum, file) => sum + file.bytes, 0);
-    say(`Draw a digit, or choose one.${this.network ? "" : ` The first one loads the network, ${megabytes(bytes)}.`}`);
+    const first = this.network ? "" : ` The first one loads ${megabytes(this.description.bytes)}.`;
+    say(`Draw a digit, or choose one.${first}`);
   }
 
-  update(image) {
-    if (!image) return;
-    this.wanted = image;
+  /** The network gets the image that `wanted`, a function, gives by the time it is free. */
+  update(wanted) {
+    this.wanted = wanted;
     busyUntil(this.analyseLatest());
   }
 
@@ -51,14 +52,14 @@ class Page {
       say("Loading the network ...");
       this.network = await load(this.description);
     }
-    const image = this.wanted;
+    const image = this.wanted?.();
     if (!image) return; // cleared while the network was loading
     const outputs = await this.network.analyse(image);
     if (!this.wanted) return;
     const winner = outputs.scores.indexOf(Math.max(...outputs.scores));
     const maps = coefficientMaps(outputs, this.description.grid, this.names.length);
     this.state = { image, outputs, winner, maps };
-    showScale(part("scale"), maps);
+    part("largest").textContent = Math.max(...maps).toFixed(1);
     paintImage(part("input"), image, this.description.image_shape);
     part("result").hidden = false;
     const length = outputs.scores[winner].toFixed(3);
@@ -126,7 +127,8 @@ class Page {
   async choose(picture) {
     await picture.decode();
     this.pen.show(picture);
-    this.update(pixelsOf(picture));
+    const pixels = pixelsOf(picture);
+    this.update(() => pixels);
   }
 
   addLengths() {
@@ -173,14 +175,14 @@ function pixelsOf(picture) {
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(0)} MB`;
 
 function refuse(error) {
-  say(`The network cannot run here: ${error.message || "LiteRT did not load"}.`);
+  say(`The demo cannot run here: ${error.message || "LiteRT did not load"}.`);
 }
 
 let works = 0;
 
 /** Says that the page is busy until `work`, a promise, and all others are done; and what went wrong. */
 async function busyUntil(work) {
-  const busy = (change) => part("parts").setAttribute("aria-busy", (works += change) > 0);
+  const busy = (change) => document.getElementById("demo").setAttribute("aria-busy", (works += change) > 0);
   busy(1);
   await work.catch(refuse);
   busy(-1);

@@ -57,11 +57,8 @@ export function paintMap(canvas, image, maps, shown, description) {
   );
 }
 
-/** What the colours of a map mean. */
-export function showScale(element, maps) {
-  element.style.background = `linear-gradient(to right, ${[0, 0.5, 1].map(colour).join(", ")})`;
-  element.textContent = `0 to ${Math.max(...maps).toFixed(1)}`;
-}
+/** The colours of a map as a background. */
+export const scaleOfColours = `linear-gradient(to right, ${[0, 0.5, 1].map(colour).join(", ")})`;
 
 /** A row for each class: a button that chooses it, with the length of its capsule. */
 export function showLengths(list, scores, names, winner, shown) {

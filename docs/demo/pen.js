@@ -42,7 +42,7 @@ export class Pen {
   }
 
   start(event) {
-    if (event.button) return;
+    if (event.button || !event.isPrimary) return; // the left button, the first finger
     this.canvas.setPointerCapture(event.pointerId);
     this.drawing = true;
     this.position = this.placeOf(event);
@@ -50,7 +50,7 @@ export class Pen {
   }
 
   move(event) {
-    if (!this.drawing) return;
+    if (!this.drawing || !event.isPrimary) return;
     // A browser reports once per frame; the points between make a curve round.
     const between = event.getCoalescedEvents?.() ?? [];
     for (const point of between.length ? between : [event]) this.line(this.placeOf(point));

@@ -16,7 +16,7 @@ page.setDefaultTimeout(60_000);
 
 /** What the page shows, once it has said that it is done. */
 async function shown() {
-  await page.waitForSelector("#demo-parts[aria-busy=false]");
+  await page.waitForSelector("#demo[aria-busy=false]");
   return page.evaluate(() => {
     const pixels = (id) => {
       const canvas = document.getElementById(id);
@@ -77,7 +77,7 @@ const old = await browser.newPage();
 await old.addInitScript(() => delete globalThis.WebAssembly);
 await old.goto(`${address}/demo.html`);
 await old.locator("#demo-pictures button").first().click();
-await old.waitForSelector("#demo-parts[aria-busy=false]");
+await old.waitForSelector("#demo[aria-busy=false]");
 said.without_webassembly = await old.textContent("#demo-status");
 
 console.log(JSON.stringify(said));
