@@ -85,6 +85,18 @@ def test_another_folder_is_not_replaced(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_nothing_is_written_of_files_that_deviate(tmp_path, monkeypatch):
+    demo = tmp_path / "demo"
+    demo.mkdir()
+    (demo / "demo.json").write_text("the former one")
+    monkeypatch.setattr(capszoo.exporting.demo, "_convert", lambda functions, name, folder: folder / name)
+    monkeypatch.setattr(capszoo.exporting.demo, "deviations_of", lambda *_: {"scores": 1.0})
+    with pytest.raises(IntegrityError, match="scores of the demo deviate"):
+        write_demo(capszoo.load("dynamic_mnist"), demo, PICTURES)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+    assert (demo / "demo.json").read_text() == "the former one"
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """The folder of the site's demo, written twice, and what was returned."""
@@ -126,7 +138,7 @@ def test_the_files_take_one_image_and_use_operators_of_litert_only(written):
     for name, expected in inputs.items():
         path = folder / report["files"][name]["name"]
         details = Interpreter(str(path)).get_signature_runner().get_input_details()
-        assert {key: value["shape"].tolist() for key, value in details.items()} == expected
+        assert {key: value["shape_signature"].tolist() for key, value in details.items()} == expected
         model = schema.Model.GetRootAsModel(path.read_bytes(), 0)
         assert not any(model.OperatorCodes(i).CustomCode() for i in range(model.OperatorCodesLength()))
 
