@@ -53,11 +53,13 @@ class DemoFunctions:
         architecture_of(model, Classifies, "the demo")
         self.layer = (routed_layers(model) or [None])[-1]
         children = self.layer and self.layer.input
-        if not hasattr(children, "shape") or len(children.shape) != 5:
+        self.grid = tuple(getattr(children, "shape", ()))[1:-1]
+        # A grid of one position has nothing to show a map of.
+        if len(self.grid) != 3 or 1 in self.grid[:2]:
             raise ValueError(
-                f"class capsules with vector capsules [B, H, W, types, D] below are needed. Received: {model.name!r}"
+                "class capsules that are routed from vector capsules on a grid [B, H, W, types, D] are needed. "
+                f"Received: {model.name!r}, of the grid {self.grid}"
             )
-        self.grid = tuple(children.shape[1:4])
         self.preprocess = model.preprocess or Preprocessing()
         self.image_shape = tuple(model.raw_shape or model.input_shape[1:])
         self._below = keras.Model(model.input, children)

@@ -65,6 +65,8 @@ def test_a_model_that_cannot_be_shown_is_refused(tiny_model, tmp_path):
     without = DynamicCapsNet(channels=8, primary_types=2, decoder=False).build((28, 28, 1), 10)
     with pytest.raises(ConfigError, match="the demo needs an architecture that decodes"):
         write_demo(without, tmp_path / "demo")
+    with pytest.raises(ValueError, match=r"on a grid .* 'efficient', of the grid \(1, 1, 16\)"):
+        write_demo(capszoo.create("efficient_mnist"), tmp_path / "demo")
     with pytest.raises(ValueError, match="with weights and a card"):
         write_demo(tiny_model, tmp_path / "demo")
     assert not list(tmp_path.iterdir())
