@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.slow]
 def bundle(tmp_path):
     """A copy of a published bundle."""
     newest = max(
-        (PACKAGE.parent / "export" / "models" / "dynamic_mnist").glob("[0-9]*"), key=lambda p: int(p.name)
+        (PACKAGE.parent / "export" / "models" / "efficient_mnist").glob("[0-9]*"), key=lambda p: int(p.name)
     )
     return shutil.copytree(newest, tmp_path / "1")
 

@@ -1,7 +1,10 @@
-"""What a model is asked: pixels that are no numbers are answered with NaN, and other images are not touched."""
+"""What a model is asked: images that are none are refused; where a graph cannot, they alone are answered with NaN."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
+
+from capszoo.data.checking import ImageError
 
 # By name only: many inputs take minutes.
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
@@ -13,7 +16,8 @@ def test_pixels_that_are_no_numbers(attacks, preset):
 
     model = capszoo.load(preset)
     images = attacks.rng.random((8, *model.input_shape[1:])).astype("float32")
-    expected = model.predict_on_batch(images)["scores"]
+    graph = tf.function(lambda images: model(images, training=False)["scores"], autograph=False)
+    expected = graph(images).numpy()
     for value in (np.nan, np.inf, -np.inf, 3e38):
         for place in range(8):
             broken = images.copy()
@@ -26,8 +30,6 @@ def test_pixels_that_are_no_numbers(attacks, preset):
                 )
                 return own and np.allclose(others, np.delete(expected, place, 0), atol=1e-5)
 
-            attacks(
-                f"{value} in image {place}",
-                lambda broken=broken: model.predict_on_batch(broken)["scores"],
-                harmless=honest,
-            )
+            what = f"{value} in image {place}"
+            attacks(what, lambda broken=broken: model.predict_on_batch(broken), ImageError)
+            attacks(f"{what}, in a graph", lambda broken=broken: graph(broken).numpy(), harmless=honest)
