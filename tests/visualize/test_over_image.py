@@ -26,10 +26,15 @@ def seen_by(model, layer, image, row, column):
     below = keras.Model(model.input, model.get_layer(layer).output)
     height, width = image.shape[:2]
     pixels = np.repeat(image[None], height * width, axis=0)
-    pixels[np.arange(height * width), *np.divmod(np.arange(height * width), width)] += 1
-    poses = np.asarray(below(pixels))[:, row, column].reshape(height * width, -1)
+    here = np.arange(height * width), *np.divmod(np.arange(height * width), width)
     before = np.asarray(below(image[None]))[:, row, column].reshape(1, -1)
-    changed = np.abs(poses - before).max(axis=1).reshape(height, width) > 1e-7
+    changed = False
+    # Both ways, and far: behind a ReLU a small change may not be seen at all.
+    for far in (-10, 10):
+        altered = pixels.copy()
+        altered[here] += far
+        poses = np.asarray(below(altered))[:, row, column].reshape(height * width, -1)
+        changed |= np.abs(poses - before).max(axis=1).reshape(height, width) > 1e-5
     return tuple(np.mean(np.flatnonzero(changed.any(axis=axis))[[0, -1]]) for axis in (1, 0))
 
 
