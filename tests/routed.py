@@ -4,9 +4,11 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+from oracles import em_routing as oracle
 
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
+from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 SIDE = 4
 COORDINATES = np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6)
@@ -131,3 +133,28 @@ def assert_close(found, expected, tolerance, name=""):
     """In the norm, since single entries of a gradient may cancel, and all of it where nothing depends on a weight."""
     scale = np.linalg.norm(expected) + 0.1
     assert np.linalg.norm(found - expected) <= tolerance * scale, name
+
+
+def assert_em_agrees_with_the_oracle(place, strides, host_calls):
+    """EM routing of convolutional capsules, compiled or as a graph, and the oracle on votes made here."""
+    poses, activations = capsules(place)
+    layer, _ = twins(f"conv, stride {strides}", count=3)
+    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
+    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
+    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
+    expected = oracle.em_routing(
+        votes.reshape(*votes.shape[:-2], SIDE * SIDE),
+        activations,
+        np.asarray(layer.routing.beta_u, "float64"),
+        np.asarray(layer.routing.beta_a, "float64"),
+        3,
+        stride=strides,
+        final_lambda=0.2,
+        variance_floor=VARIANCE_FLOOR,
+        mass_floor=MASS_FLOOR,
+    )
+    with cpu.host_calls(host_calls):
+        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
+    close = {"rtol": 2e-4, "atol": 2e-5}
+    np.testing.assert_allclose(np.reshape(found, expected["poses"].shape), expected["poses"], **close)
+    np.testing.assert_allclose(scores, expected["activations"], **close)

@@ -10,10 +10,13 @@ class Routes(abc.ABC):
 
     where:
       routing: a `capszoo.routing.Routing`, an argument of the layer.
+      posed: whether parents have poses, which votes predict.
 
     The layer takes `num_iterations`, an int or a tensor, in place of the routing's own count, and with
     `return_history=True` it also returns coefficients `[T, B, ..., I, O]`, after its parents.
     """
+
+    posed = True
 
     @abc.abstractmethod
     def votes_of(self, children):

@@ -29,6 +29,8 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
     Differs from the authors' code: their matrices begin at zero, where no gradient reaches the children.
     """
 
+    posed = False
+
     def __init__(self, num_capsules, routing, **kwargs):
         super().__init__(**kwargs)
         self.num_capsules = num_capsules

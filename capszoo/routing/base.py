@@ -46,6 +46,11 @@ class Routing(keras.layers.Layer):
         """As in Keras; but a weight is never rounded where it is read, in a layer of half precision neither."""
         return super().add_weight(*arguments, autocast=False, **keywords)
 
+    def require_activations(self, activations):
+        """Errors: `ValueError` where there are none; for algorithms that need those of the children."""
+        if activations is None:
+            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+
     def start(self, votes, activations):
         """The state of iteration 0."""
         raise NotImplementedError

@@ -30,8 +30,7 @@ class _ConsensusRouting(Routing):
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        if activations is None:
-            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+        self.require_activations(activations)
         if positions_last:
             votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
             activations = ops.moveaxis(activations, 0, -1)

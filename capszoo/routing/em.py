@@ -112,8 +112,7 @@ class EMRouting(Routing):
                 setattr(self, name, weight)
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        if activations is None:
-            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+        self.require_activations(activations)
         if not positions_last:
             votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
             activations = ops.moveaxis(activations, -1, 0)

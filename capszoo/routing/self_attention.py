@@ -5,12 +5,12 @@ import math
 import keras
 from keras import ops
 
-from capszoo.routing.base import Routing
+from capszoo.routing.one_pass import _OnePass
 from capszoo.routing.squash import exponential_squash, length
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class SelfAttentionRouting(Routing):
+class SelfAttentionRouting(_OnePass):
     """Shares each child by how far its votes agree with those of all children, and adds up; nothing is iterated.
 
         a_ij = sum_k u_ij . u_kj / sqrt(D)                   # k: all children
@@ -30,14 +30,7 @@ class SelfAttentionRouting(Routing):
     the order of softmax and prior from the authors' code.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(num_iterations=1, **kwargs)
-
-    def build(self, votes_shape):
-        if len(votes_shape) < 4:
-            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
-        children, parents = votes_shape[-3:-1]
-        self.prior = self.add_weight(name="prior", shape=(parents, children), initializer="zeros")
+    pair_weight = "prior"
 
     def start(self, votes, activations):
         together = ops.sum(votes, axis=-3, keepdims=True)
@@ -48,13 +41,5 @@ class SelfAttentionRouting(Routing):
         total = ops.sum((ops.expand_dims(coefficients, -1) + prior) * votes, axis=-3)
         return {"coefficients": coefficients, "poses": exponential_squash(total)}
 
-    def step(self, state, votes, activations, iteration):
-        return state  # One pass is all there is.
-
     def finish(self, state, votes, activations):
         return state["poses"], length(state["poses"])
-
-    def get_config(self):
-        config = super().get_config()
-        del config["num_iterations"]
-        return config

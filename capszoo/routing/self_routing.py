@@ -3,14 +3,14 @@
 import keras
 from keras import ops
 
-from capszoo.routing.base import Routing
+from capszoo.routing.one_pass import _OnePass
 
 # Under sums of activations: children that are all silent have parents that are silent, not none.
 ACTIVATION_FLOOR = 1e-9
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class SelfRouting(Routing):
+class SelfRouting(_OnePass):
     """Shares each child by logits that it gives itself, whatever other children say; nothing is iterated.
 
         c_ij = exp(l_ij + b_ij) / sum_k exp(l_ik + b_ik)     # softmax over parents
@@ -30,26 +30,15 @@ class SelfRouting(Routing):
     Differs from the paper: 1e-9 is added to the sums that are divided by.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(num_iterations=1, **kwargs)
-
-    def build(self, votes_shape):
-        if len(votes_shape) < 4:
-            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
-        children, parents = votes_shape[-3:-1]
-        self.bias = self.add_weight(name="bias", shape=(parents, children), initializer="zeros")
+    pair_weight = "bias"
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False):
-        if activations is None:
-            raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+        self.require_activations(activations)
         return super().call(votes, activations, num_iterations, return_history)
 
     def start(self, votes, activations):
         # [O, I] -> [I, O], beside logits [..., I, O]
         return {"coefficients": ops.softmax(votes[..., -1] + ops.transpose(self.bias), axis=-1)}
-
-    def step(self, state, votes, activations, iteration):
-        return state  # One pass is all there is.
 
     def finish(self, state, votes, activations):
         share = state["coefficients"] * ops.expand_dims(activations, -1)
@@ -58,8 +47,3 @@ class SelfRouting(Routing):
         total = ops.sum(ops.expand_dims(share, -1) * votes, axis=-3)
         poses = total / (ops.expand_dims(mass, -1) + ACTIVATION_FLOOR)
         return poses, mass / (ops.sum(activations, axis=-1, keepdims=True) + ACTIVATION_FLOOR)
-
-    def get_config(self):
-        config = super().get_config()
-        del config["num_iterations"]
-        return config

@@ -44,7 +44,7 @@ def overview(model, images, class_names=None):
         perturbations                             `DecodesPoses`; of the first image
         capsule_reconstructions                   `MasksByRank`; of the first image
         activations_<layer>                       of every grid of capsules that are routed
-        coefficients_<layer>, votes_<layer>       of every routing; of the first image
+        coefficients_<layer>, votes_<layer>       of every routing; of the first image; votes of parents with poses
         coefficients_over_image_<layer>, votes_over_image_<layer>
                                                   where each parent sees a whole grid; of the first image
 
@@ -160,14 +160,15 @@ def _routed(model, image, layer, names):
         "iteration. At first they are equal; where routing decides, columns come apart.",
         draw_coefficients(shares, _types(layer.input), names),
     )
-    distances = vote_distances(model, image, layer.name)
-    yield Drawing(
-        f"votes_{layer.name}",
-        f"How far votes lie from the parents of {layer.name}",
-        "Histograms of the distances of all votes in the first image, weighted by coefficients, for each iteration "
-        "and parent. Agreement shows as a peak near zero that grows from iteration to iteration.",
-        draw_vote_distances(*distances, names),
-    )
+    if layer.posed:
+        distances = vote_distances(model, image, layer.name)
+        yield Drawing(
+            f"votes_{layer.name}",
+            f"How far votes lie from the parents of {layer.name}",
+            "Histograms of the distances of all votes in the first image, weighted by coefficients, for each iteration "
+            "and parent. Agreement shows as a peak near zero that grows from iteration to iteration.",
+            draw_vote_distances(*distances, names),
+        )
     if shares.ndim != 4:
         return
     centres = child_centres(model, layer.name)
@@ -184,6 +185,8 @@ def _routed(model, image, layer, names):
             names,
         ),
     )
+    if not layer.posed:
+        return
     yield Drawing(
         f"votes_over_image_{layer.name}",
         f"From where votes agree with the parents of {layer.name}",

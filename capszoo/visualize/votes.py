@@ -22,12 +22,14 @@ def vote_distances(model, images, layer=None, num_iterations=None):
 
     Returns `(distances, coefficients)`, both `[T, B, I, O]`, or `[T, B, H', W', I, O]` of a convolutional layer, with
     axes as in `capszoo.visualize.coefficients`.
-    Errors: as those of `capszoo.visualize.coefficients`.
+    Errors: `ValueError` for a layer whose parents have no poses, and as those of `capszoo.visualize.coefficients`.
     Source: Hinton et al. 2018, figures 2 and B.2. The distance is Euclidean over the entries of a pose; the paper does
     not say.
     """
     images = checked(model, images)
     layer = routed_layer(model, layer)
+    if not layer.posed:
+        raise ValueError(f"a layer whose parents have poses is needed. Received: {layer.name!r}")
     distances, weights = [], []
     for children in in_batches(model, layer.input, images, _BATCH):
         votes = ops.convert_to_numpy(ops.cast(layer.votes_of(children), "float32"))

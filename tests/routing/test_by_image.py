@@ -3,12 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from oracles import em_routing as oracle
-from routed import PLACES, SIDE, assert_close, capsules, differentiated, names_of, twins
+from routed import (
+    PLACES,
+    assert_close,
+    assert_em_agrees_with_the_oracle,
+    capsules,
+    differentiated,
+    names_of,
+    twins,
+)
 from support import arrays
 
 from capszoo.routing import by_image, cpu
-from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -57,26 +63,7 @@ def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
 @pytest.mark.parametrize("place", PLACES[:4])
 @pytest.mark.parametrize("strides", [1, 2])
 def test_em_agrees_with_the_oracle(place, strides):
-    poses, activations = capsules(place)
-    layer, _ = twins(f"conv, stride {strides}", count=3)
-    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
-    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
-    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
-    expected = oracle.em_routing(
-        votes.reshape(*votes.shape[:-2], SIDE * SIDE),
-        activations,
-        np.asarray(layer.routing.beta_u, "float64"),
-        np.asarray(layer.routing.beta_a, "float64"),
-        3,
-        stride=strides,
-        final_lambda=0.2,
-        variance_floor=VARIANCE_FLOOR,
-        mass_floor=MASS_FLOOR,
-    )
-    with cpu.host_calls(False):
-        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
-    np.testing.assert_allclose(np.reshape(found, expected["poses"].shape), expected["poses"], **CLOSE)
-    np.testing.assert_allclose(scores, expected["activations"], **CLOSE)
+    assert_em_agrees_with_the_oracle(place, strides, host_calls=False)
 
 
 @pytest.mark.usefixtures("_one_by_one")

@@ -6,7 +6,7 @@ import pytest
 from support import fill
 
 from capszoo import visualize
-from capszoo.models import DynamicCapsNet, MatrixCapsNet
+from capszoo.models import DynamicCapsNet, MatrixCapsNet, SelfRoutingCapsNet
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 
@@ -92,3 +92,14 @@ def test_maps_lie_where_the_children_look(model, images):
     np.testing.assert_allclose((left, right), (columns[0] - step / 2, columns[-1] + step / 2))
     with pytest.raises(ValueError, match=r"maps must be of \d+ rows"):
         visualize.draw_over_image(images[0], maps[1:], centres, "share")
+
+
+def test_parents_without_poses_have_coefficients_and_no_distances_of_votes():
+    net = SelfRoutingCapsNet(channels=(4,), strides=(2,), primary_types=2, primary_dim=3)
+    model = net.build((8, 8, 1), 3)
+    images = np.random.default_rng(0).random((2, 8, 8, 1), dtype="float32")
+    names = [drawing.name for drawing in visualize.overview(model, images)]
+    assert "coefficients_over_image_scores" in names
+    assert not [name for name in names if name.startswith("votes")]
+    with pytest.raises(ValueError, match=r"parents have poses is needed\. Received: 'scores'"):
+        visualize.vote_distances(model, images)

@@ -9,15 +9,22 @@ import numba
 import numpy as np
 import pytest
 import tensorflow as tf
-from oracles import em_routing as oracle
-from routed import KINDS, PLACES, SIDE, assert_close, capsules, differentiated, names_of, twins
+from routed import (
+    KINDS,
+    PLACES,
+    assert_close,
+    assert_em_agrees_with_the_oracle,
+    capsules,
+    differentiated,
+    names_of,
+    twins,
+)
 
 from capszoo import models
 from capszoo.layers import ConvCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
 from capszoo.routing.cpu import lanes, threads, votes
 from capszoo.routing.cpu.votes import CHUNK
-from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 
 @contextlib.contextmanager
@@ -64,29 +71,7 @@ def test_in_hard_places_it_is_as_good_as_the_graph(kind, place):
 @pytest.mark.parametrize("strides", [1, 2])
 @pytest.mark.parametrize("place", ["benign", "one active child", "silent children", "equal votes"])
 def test_it_agrees_with_the_oracle(place, strides):
-    poses, activations = capsules(place)
-    layer, _ = twins(f"conv, stride {strides}", count=3)
-    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
-    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
-    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
-    votes = votes.reshape(*votes.shape[:-2], SIDE * SIDE)
-    expected = oracle.em_routing(
-        votes,
-        activations,
-        np.asarray(layer.routing.beta_u, "float64"),
-        np.asarray(layer.routing.beta_a, "float64"),
-        3,
-        stride=strides,
-        final_lambda=0.2,
-        variance_floor=VARIANCE_FLOOR,
-        mass_floor=MASS_FLOOR,
-    )
-    with cpu.host_calls(True):
-        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
-    np.testing.assert_allclose(
-        np.reshape(found, expected["poses"].shape), expected["poses"], rtol=2e-4, atol=2e-5
-    )
-    np.testing.assert_allclose(scores, expected["activations"], rtol=2e-4, atol=2e-5)
+    assert_em_agrees_with_the_oracle(place, strides, host_calls=True)
 
 
 # The graphs of one routing differ in nothing that an empty batch meets.
