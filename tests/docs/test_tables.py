@@ -52,3 +52,16 @@ def test_every_preset_with_weights_is_on_the_page_of_its_paper(tables):
     named = set(re.findall(r"^\| `(\w+)` \|", papers, re.MULTILINE))
     missing = [name for name in capszoo.list_models(pretrained=True) if name not in named]
     assert not missing, "add them to a `measured` table in docs/papers/"
+
+
+def test_files_shown_in_pages_are_named_as_the_site_expects():
+    """`--8<-- "FILE"`, alone in its line; anything else would stand on the page as it is."""
+    shown = []
+    for page in (ROOT / "docs").rglob("*.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if re.match(r"-+8 ?<", line):
+                mark = re.fullmatch(r'--8<-- "(.+)"', line)
+                assert mark, f"{page.name}: {line}"
+                shown.append(ROOT / mark[1])
+    assert len(shown) > 8
+    assert all(path.is_file() for path in shown)
