@@ -114,13 +114,22 @@ def bench(
         Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder that gets JSON files and the plot.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Measure training and inference into the cards of all presets.")
+    ] = False,
 ):
     """Measure speed and memory against the formulation of open implementations, in turns in one process."""
-    from capszoo import benchmarking
+    from capszoo import benchmarking, list_models
     from capszoo.progress.terminal import TerminalProgress
 
-    if recipe is None and routing_alone is None:
-        raise ValueError("a recipe or --routing-alone is needed.")
+    if recipe is None and routing_alone is None and not record:
+        raise ValueError("a recipe, --routing-alone or --record is needed.")
+    if record:
+        with TerminalProgress() as progress:
+            benchmarking.record_speeds(
+                [recipe] if recipe else list_models(pretrained=True), seconds, progress
+            )
+        return
     reports = {}
     if recipe:
         with TerminalProgress() as progress:

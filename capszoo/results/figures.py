@@ -1,4 +1,4 @@
-"""Figures of the page, of whatever numbers there are: errors against hours and parameters, a paper's table as bars."""
+"""Figures of the page, of whatever numbers there are: errors against what they cost, a paper's table as bars."""
 
 import collections
 
@@ -6,7 +6,7 @@ from capszoo.results.ours import ours_of
 
 # A table that is drawn as bars beside the paper's.
 BARS = "hinton_1"
-TIME, PARAMETERS = "results_time", "results_parameters"
+TIME, COSTS = "results_time", "results_costs"
 
 
 def captions(results) -> dict[str, str]:
@@ -14,7 +14,10 @@ def captions(results) -> dict[str, str]:
     found = {}
     if _points(results):
         found[TIME] = "Test errors against hours of training; thin lines are validation errors on the way."
-        found[PARAMETERS] = "Test errors against numbers of parameters."
+        found[COSTS] = (
+            "Test errors of every routing against numbers of parameters and, where a card has it, the speed of training"
+            f" and of inference{_machines(results)}."
+        )
     if _bars(results):
         found[f"results_{BARS}"] = (
             "Hinton et al. 2018, Table 1: the paper's errors, and ours where they were measured."
@@ -27,9 +30,9 @@ def draw(results) -> dict:
     drawn = {}
     for name in captions(results):
         if name == TIME:
-            drawn[name] = _scatter(results, "hours of training", lambda record: record.hours, curves=True)
-        elif name == PARAMETERS:
-            drawn[name] = _scatter(results, "parameters", lambda record: record.parameters)
+            drawn[name] = _scatter(results, {"hours of training": _hours}, curves=True)
+        elif name == COSTS:
+            drawn[name] = _scatter(results, _costs(results))
         else:
             drawn[name] = _drawn_bars(results)
     return drawn
@@ -46,36 +49,73 @@ def _points(results):
     return dict(points)
 
 
-def _scatter(results, label, position, curves=False):
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogFormatter
+def _machines(results):
+    """What the speeds of cards were measured on, as the end of a caption."""
+    processors = sorted({speed.processor for speed in results.speeds().values()})
+    return f" ({'; '.join(processors)})" if processors else ""
 
-    panels = _points(results)
-    routings = sorted({record.routing for panel in panels.values() for record in panel.values()})
-    colours = {routing: f"C{i}" for i, routing in enumerate(routings)}
-    figure = Figure(figsize=(5.2 * len(panels), 4), layout="constrained")
-    for axes, (data, records) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        for name, record in records.items():
-            colour, x, y = colours[record.routing], position(record), 100 * record.measurement.value
-            if curves and record.curve:
-                hours, errors = zip(*record.curve, strict=True)
-                axes.plot(hours, [100 * error for error in errors], color=colour, linewidth=0.7, alpha=0.7)
-            axes.plot([x], [y], "o", color=colour, label=record.routing)
-            # A training of a cell has a hash for a name.
-            axes.annotate(
-                name if not record.key else "", (x, y), (4, 3), textcoords="offset points", fontsize=6
+
+def _costs(results):
+    """Label of an axis -> function of the name and the record of a point, which gives its place or None."""
+    speeds, places = results.speeds(), {"parameters": lambda name, record: record.parameters}
+    for work in ("training", "inference") if speeds else ():
+        places[f"images/s in {work}"] = lambda name, record, work=work: getattr(speeds.get(name), work, None)
+    return places
+
+
+def _hours(name, record):
+    return record.hours
+
+
+def _scatter(results, places, curves=False):
+    """Test errors, a row of panels for each data set and in it one for each of `places`, see `_costs`."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, NullFormatter
+
+    rows = _points(results)
+    routings = sorted({record.routing for points in rows.values() for record in points.values()})
+    colours = {routing: f"C{i % 10}" for i, routing in enumerate(routings)}
+    markers = {routing: "os^Dv"[i // 10] for i, routing in enumerate(routings)}
+    # One kind of place: data sets side by side.
+    shape = (1, len(rows)) if len(places) == 1 else (len(rows), len(places))
+    figure = Figure(figsize=(5.2 * shape[1], 4 * shape[0]), layout="constrained")
+    panels = iter(figure.subplots(*shape, squeeze=False).flat)
+    for data, records in rows.items():
+        for label, place in places.items():
+            axes = next(panels)
+            for name, record in records.items():
+                _point(axes, name, record, place(name, record), colours, markers, curves)
+            axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_formatter(_digits)
+            axes.yaxis.set_minor_formatter(
+                lambda value, at: _digits(value, at) if f"{value:e}"[0] in "25" else ""
             )
-        axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
-            axis.set_major_formatter(LogFormatter())
-        axes.margins(0.15)
-        handles, labels = axes.get_legend_handles_labels()
-        by_routing = dict(zip(labels, handles, strict=True))
-        axes.legend(by_routing.values(), by_routing.keys(), fontsize="x-small", title="routing")
+            axes.margins(0.2, 0.15)
+            handles, labels = axes.get_legend_handles_labels()
+            by_routing = dict(zip(labels, handles, strict=True))
+            if by_routing:
+                axes.legend(by_routing.values(), by_routing.keys(), fontsize="x-small", title="routing")
     return figure
+
+
+def _digits(value, at):
+    """A number at an axis, without powers of ten."""
+    return f"{value:,.6g}"
+
+
+def _point(axes, name, record, x, colours, markers, curves):
+    """A record at x, if it has a place; with its validation errors on the way if `curves`."""
+    if x is None:
+        return
+    colour, y = colours[record.routing], 100 * record.measurement.value
+    if curves and record.curve:
+        hours, errors = zip(*record.curve, strict=True)
+        axes.plot(hours, [100 * error for error in errors], color=colour, linewidth=0.7, alpha=0.7)
+    axes.plot([x], [y], markers[record.routing], color=colour, label=record.routing)
+    # A training of a cell has a hash for a name.
+    axes.annotate(name if not record.key else "", (x, y), (4, 3), textcoords="offset points", fontsize=6)
 
 
 def _bars(results):

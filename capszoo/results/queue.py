@@ -20,6 +20,7 @@ from capszoo.training.files import locked, write_text
 from capszoo.training.folder import load_best
 from capszoo.training.run import train
 from capszoo.zoo.loading import load
+from capszoo.zoo.starting import find_start
 
 
 class OutOfTime(Exception):
@@ -98,7 +99,7 @@ def _number(results, trial, folder, progress):
             model, facts = load(trial.cell.recipe), (card.training["steps"], 0.0, ())
         else:
             run = folder / key / "run"
-            train(recipe, run, progress)
+            train(recipe, run, progress, find=find_start)
             model, _ = load_best(recipe, run)
             facts = trained_hours(recipe, run)
         measured = evaluate(model, recipe, trial.cell.protocol, command=command(trial), progress=progress)

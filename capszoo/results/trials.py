@@ -11,6 +11,7 @@ from capszoo.results.tables import Cell, Table
 from capszoo.training.files import locked
 from capszoo.training.recipe import Recipe
 from capszoo.zoo import presets, recipes
+from capszoo.zoo.card import Speed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,11 @@ class Results:
             if error:
                 found[name] = _of_card(card, error)
         return found
+
+    def speeds(self) -> dict[str, Speed]:
+        """What the cards of presets say of speed, by name."""
+        cards = {name: self._presets(name).card for name in recipes.names()}
+        return {name: card.speed for name, card in cards.items() if card and card.speed}
 
 
 def command(trial) -> str:

@@ -42,6 +42,22 @@ class ExportedFormat:
 
 
 @dataclasses.dataclass(frozen=True)
+class Speed:
+    """Images per second of the Keras model in training and in inference, `batch` at a time, and on what machine."""
+
+    training: float
+    inference: float
+    batch: int
+    processor: str
+    libraries: str
+
+    def sentence(self) -> str:
+        """The speed in words."""
+        speeds = f"{self.training:,.0f} images/s in training, {self.inference:,.0f} in inference"
+        return f"{speeds}, {self.batch} images a batch"
+
+
+@dataclasses.dataclass(frozen=True)
 class Card:
     """Everything there is to know of a preset's weights before loading them.
 
@@ -58,6 +74,7 @@ class Card:
       licence, data_licence: of the weights and of the data.
       files: files of the preset by name; exports: exported formats by name.
       search: how values of the recipe were found, see `SearchRecord`; None where nobody searched.
+      speed: of the Keras model, see `capszoo.benchmarking.record_speeds`; None where nobody measured it.
     """
 
     name: str
@@ -85,6 +102,7 @@ class Card:
     format: int = FORMAT
     search: SearchRecord | None = None
     stages: dict[str, dict[str, float | int | str]] = dataclasses.field(default_factory=dict)
+    speed: Speed | None = None
 
     def described(self) -> dict:
         """What the card section of a recipe says, see `capszoo.training.recipe.CardConfig`."""
@@ -108,6 +126,7 @@ class Card:
             "trained on": f"{self.trained_on} ({self.training_split}), {self.preprocessing}",
             **{f"stage {name}": _listed(facts) for name, facts in self.stages.items()},
             "training": _listed(self.training),
+            **({"speed": f"{self.speed.sentence()}; {self.speed.processor}"} if self.speed else {}),
             "licence": f"{self.licence}; data: {self.data_licence}",
             "published": f"{self.date}, revision {self.revision}",
         }

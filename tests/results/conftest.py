@@ -74,7 +74,7 @@ def trained(monkeypatch):
     """The runs that are trained, `(epochs, seed, folder)` each; seed 1 errs more than seed 0 by 0.1."""
     runs = []
 
-    def train(recipe, run, progress):
+    def train(recipe, run, progress, find):
         runs.append((recipe.train.epochs, recipe.train.seed, run))
         progress.advance()
 

@@ -53,7 +53,7 @@ def test_without_hours_it_only_writes(reproduce, trained, tmp_path):
 def test_what_failed_is_said_at_the_end(reproduce, trained, monkeypatch):
     from capszoo.results import queue
 
-    def fails(*_):
+    def fails(*_, **__):
         raise FileNotFoundError("no data")
 
     monkeypatch.setattr(queue, "train", fails)

@@ -11,6 +11,7 @@ from capszoo.results.page import gather, render, row_of, state_rows, write
 from capszoo.results.queue import work
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
+from capszoo.zoo.card import Speed
 from capszoo.zoo.presets import get_preset
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -78,12 +79,28 @@ def test_a_quoted_cell_has_no_number_and_no_cost(results):
 def test_what_was_measured_is_drawn(results, trained, tmp_path):
     work(results, ["first"], tmp_path / "out")
     paths = write(results, tmp_path / "docs")
-    assert {path.name for path in paths} == {"results.md", "results_time.png", "results_parameters.png"}
+    assert {path.name for path in paths} == {"results.md", "results_time.png", "results_costs.png"}
     axes = figures.draw(results)["results_time"].axes
     (mnist,) = (each for each in axes if each.get_title() == "mnist")
     curves = [line for line in mnist.lines if len(line.get_xdata()) > 1]
     assert len(curves) == 3
     np.testing.assert_allclose(curves[0].get_xydata(), [[0.25, 40], [0.5, 30]])
+
+
+def test_routings_are_drawn_against_parameters_and_against_the_speeds_in_cards(results, monkeypatch):
+    speed = Speed(training=400.0, inference=1600.0, batch=32, processor="a processor", libraries="")
+    monkeypatch.setattr(Results, "speeds", lambda self: {"lstm_mnist": speed})
+    assert "a processor" in figures.captions(results)["results_costs"]
+    card = get_preset("lstm_mnist").card
+    (error,) = (100 * metric.value for metric in card.metrics if metric.protocol == "test_error")
+    places = {"parameters": card.parameters, "images/s in training": 400, "images/s in inference": 1600}
+    panels = [axes for axes in figures.draw(results)["results_costs"].axes if axes.get_title() == "mnist"]
+    assert [axes.get_xlabel() for axes in panels] == list(places)
+    for axes in panels:
+        points = [tuple(line.get_xydata()[0]) for line in axes.lines]
+        assert (places[axes.get_xlabel()], error) in points
+        # Without a speed a preset stands in the first panel only.
+        assert (len(points) > 1) == (axes.get_xlabel() == "parameters")
 
 
 def test_a_table_is_bars_beside_the_papers_where_one_is_ours(results, trained, tmp_path):

@@ -76,10 +76,10 @@ def test_when_the_hours_are_over_a_training_is_left_where_it_is(results, trained
 def test_a_failure_is_said_and_the_others_are_made(results, trained, tmp_path, monkeypatch):
     train = queue.train
 
-    def fails(recipe, run, progress):
+    def fails(recipe, run, progress, find):
         if recipe.train.seed == 1:
             raise ArithmeticError("the loss stopped being finite")
-        train(recipe, run, progress)
+        train(recipe, run, progress, find)
 
     monkeypatch.setattr(queue, "train", fails)
     failed = work(results, ["first"], tmp_path)
