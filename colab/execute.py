@@ -1,6 +1,7 @@
 """Makes the notebooks from their scripts, with what their cells print and draw: `make notebooks`."""
 
 import argparse
+import tempfile
 from pathlib import Path
 
 import jupytext
@@ -12,9 +13,11 @@ FOLDER = Path(__file__).parent
 def executed(script):
     """The notebook of a script, executed. Errors: nbclient's `CellExecutionError` of the first cell that fails."""
     notebook = jupytext.read(script)
-    NotebookClient(
-        notebook, timeout=1200, kernel_name="python3", resources={"metadata": {"path": FOLDER}}
-    ).execute()
+    # What cells write is not kept.
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(
+            notebook, timeout=1200, kernel_name="python3", resources={"metadata": {"path": folder}}
+        ).execute()
     for number, cell in enumerate(notebook.cells):
         # The same name for the same cell, so that a notebook made again differs only where it is another.
         cell["id"] = f"cell{number}"
