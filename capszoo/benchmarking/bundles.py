@@ -1,12 +1,13 @@
-"""Speed of an exported bundle: its SavedModel and its LiteRT files, through the same interfaces as a server's."""
+"""Speed of what an exported bundle holds, through the same interfaces as a server's."""
 
-import os
+import json
 from pathlib import Path
 
 import numpy as np
 
 from capszoo.benchmarking.measuring import interleave, summarise
-from capszoo.extras import extra
+from capszoo.exporting.artefacts import runners
+from capszoo.exporting.verification import REPORT
 
 # Batch sizes of the comparison in cards: a phone's, and a server's.
 COMPARED = (1, 32)
@@ -23,9 +24,9 @@ def measure_bundle(bundle, sizes, seconds):
 
     Returns rows `{"work": "bundle", "variant", "batch", "seconds", ...}`, see `summarise`. All CPUs are used.
     """
-    artefacts, rows = _Artefacts(bundle), []
+    runs, rows = runners(Path(bundle)), []
     for size in sorted({1, *sizes}):
-        functions = artefacts.functions(artefacts.images(size))
+        functions = _on(runs, _images(bundle, size))
         for name, row in summarise(interleave(functions, seconds), size).items():
             latency = size / row["images_per_second"]
             rows.append({"work": "bundle", "batch": size, "variant": name, "seconds": latency, **row})
@@ -43,12 +44,12 @@ def compare_bundle(model, bundle, seconds=SECONDS):
 
     Returns `{artefact: {batch size: speed}}`, names as in cards, batch sizes as text.
     """
-    artefacts, speeds = _Artefacts(bundle), {}
+    runs, speeds = runners(Path(bundle)), {}
     for size in COMPARED:
-        images = artefacts.images(size)
+        images = _images(bundle, size)
         inputs = model.preprocess(images)
         functions = {
-            **artefacts.functions(images),
+            **_on(runs, images),
             "keras": lambda inputs=inputs: model.predict_on_batch(inputs),
         }
         for name, row in summarise(interleave(functions, seconds), size).items():
@@ -57,40 +58,11 @@ def compare_bundle(model, bundle, seconds=SECONDS):
     return speeds
 
 
-class _Artefacts:
-    """What of a bundle can be run."""
-
-    def __init__(self, bundle):
-        import tensorflow as tf
-
-        self.model = tf.saved_model.load(str(bundle))
-        self.serving = self.model.signatures["serving_default"]
-        self.shape = self.serving.structured_input_signature[1]["images"].shape[1:]
-        self.files = sorted((Path(bundle) / "litert").glob("*.tflite"))
-
-    def images(self, size):
-        """Random images `[size, H, W, C]`."""
-        return np.random.default_rng(0).random((size, *self.shape), dtype="float32")
-
-    def functions(self, images):
-        """Name in cards -> function that runs an artefact on `images`."""
-        functions = {"saved-model": _saved_model(self.serving, images)}
-        return functions | {
-            "litert-" + path.name.split(".")[-2]: _litert(path, images) for path in self.files
-        }
+def _on(runs, images):
+    return {name: lambda run=run: run(images) for name, run in runs.items()}
 
 
-def _saved_model(serving, images):
-    import tensorflow as tf
-
-    images = tf.constant(images)
-    return lambda: [np.asarray(output) for output in serving(images=images).values()]
-
-
-def _litert(path, images):
-    with extra("export"):
-        from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(path), num_threads=os.cpu_count())
-    runner = interpreter.get_signature_runner("serving_default")
-    return lambda: runner(images=images)
+def _images(bundle, size):
+    """Random images `[size, H, W, C]` of the shape that a bundle takes."""
+    shape = json.loads((Path(bundle) / REPORT).read_text(encoding="utf-8"))["image_shape"]
+    return np.random.default_rng(0).random((size, *shape), dtype="float32")

@@ -31,7 +31,7 @@ def export(
     image_shape: tuple[int, int, int] | None = None,
     examples: np.ndarray | None = None,
 ) -> dict:
-    """Writes a model as a bundle that TensorFlow Serving, LiteRT and Python run without capszoo.
+    """Writes a model as a bundle that TensorFlow Serving, LiteRT, ONNX Runtime and Python run without capszoo.
 
         directory/<name>/<version>/
           saved_model.pb, variables/                     signatures serving_default, predict_bytes, features
@@ -40,6 +40,7 @@ def export(
           assets.extra/examples/                         pictures, and what the Keras model says of them
           batching_params.pbtxt                          for --enable_per_model_batching_parameters
           litert/<name>.float32.tflite, .float16.tflite  images -> as serving_default; operators of LiteRT only
+          onnx/<name>.onnx                               the same in float32; standard operators only
           export.json                                    what this function returns
 
     where:
@@ -125,7 +126,9 @@ def _write_artefacts(bundle, name, model, signatures, images):
     signatures.write_unchecked(unchecked)
     (bundle / "litert").mkdir()
     files = [bundle / "litert" / f"{name}.{numbers}.tflite" for numbers in ("float32", "float16")]
-    run_alone("convert_script.py", unchecked, *files)
+    run_alone("convert_litert_script.py", unchecked, *files)
+    (bundle / "onnx").mkdir()
+    run_alone("convert_onnx_script.py", unchecked, bundle / "onnx" / f"{name}.onnx")
 
 
 def _checked_name(name):

@@ -178,7 +178,7 @@ def _convert(functions, name, folder):
     saved = folder.with_name(name)
     archive.write_out(str(saved), verbose=False)
     path = folder / f"{name}.float16.tflite"
-    run_alone("convert_script.py", saved, path)
+    run_alone("convert_litert_script.py", saved, path)
     return path
 
 

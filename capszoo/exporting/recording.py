@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
-from ai_edge_litert.interpreter import Interpreter
 
+from capszoo.exporting.artefacts import artefact_files, runners
 from capszoo.exporting.verification import verify
 from capszoo.models.architecture import Classifies
 from capszoo.progress import QUIET
@@ -14,6 +13,9 @@ from capszoo.protocols import evaluate
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.locating import CARD
+
+# Images at a time. LiteRT's, as on a phone, takes one: the interpreter allocates anew for every other batch size.
+BATCH = {"saved-model": 250, "onnx": 32}
 
 
 def record_exports(preset, bundle, progress=QUIET, speeds=None):
@@ -38,11 +40,13 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
     deviations = verify(bundle)
     recipe = dataclasses.replace(preset.recipe, data=preset.recipe.data.raw)
     exports = {}
-    for name, (model, size) in _artefacts(bundle).items():
+    files = artefact_files(bundle)
+    for name, run in runners(bundle).items():
+        size = sum(path.stat().st_size for path in files[name])
         differs = deviations["serving_default" if name == "saved-model" else name]
         wrong = n = None
         if recipe.model.has(Classifies):
-            measured = evaluate(model, recipe)
+            measured = evaluate(_Artefact(run, BATCH.get(name, 1)), recipe)
             wrong, n = measured.wrong, measured.n
         exports[name] = ExportedFormat(size, differs, wrong, n, (speeds or {}).get(name, {}))
         progress.say(f"{name}: {exports[name].errors()}")
@@ -59,18 +63,4 @@ class _Artefact:
 
     def predict_on_batch(self, images):
         parts = [self.function(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
-        return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
-
-
-def _artefacts(bundle):
-    """Name -> (artefact, bytes) of everything in a bundle that can be run."""
-    signature = tf.saved_model.load(str(bundle)).signatures["serving_default"]
-    files = [bundle / "saved_model.pb", *(bundle / "variables").iterdir()]
-    saved_model = _Artefact(lambda images: signature(images=tf.constant(images)), 250)
-    found = {"saved-model": (saved_model, sum(path.stat().st_size for path in files))}
-    for path in sorted((bundle / "litert").glob("*.tflite")):
-        runner = Interpreter(str(path)).get_signature_runner("serving_default")
-        # One image at a time, as a phone does; the interpreter allocates anew for every other batch size.
-        artefact = _Artefact(lambda images, runner=runner: runner(images=images), 1)
-        found["litert-" + path.name.split(".")[-2]] = (artefact, path.stat().st_size)
-    return found
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -18,6 +18,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from ai_edge_litert import schema_py_generated as schema  # noqa: E402
 from ai_edge_litert.interpreter import Interpreter  # noqa: E402
+from onnxruntime import InferenceSession  # noqa: E402
 
 
 def deviations(function, inputs, expected):
@@ -48,6 +49,13 @@ def litert(path):
     return lambda images: runner(images=images)
 
 
+def onnx(path):
+    """The function of an .onnx file of standard operators: images -> outputs."""
+    session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda images: dict(zip(names, session.run(names, {"images": images}), strict=True))
+
+
 def main(bundle, report):
     """Compares the artefacts of `bundle` and writes `report`."""
     extra = bundle / "assets.extra" / "examples"
@@ -72,7 +80,10 @@ def main(bundle, report):
     }
     for path in sorted((bundle / "litert").glob("*.tflite")):
         results["litert-" + path.name.split(".")[-2]] = deviations(litert(path), images, predicted)
-    versions = {"tensorflow": tf.__version__, "ai-edge-litert": metadata.version("ai-edge-litert")}
+    for path in sorted((bundle / "onnx").glob("*.onnx")):
+        results["onnx"] = deviations(onnx(path), images, predicted)
+    versions = {name: metadata.version(name) for name in ("ai-edge-litert", "onnxruntime")}
+    versions["tensorflow"] = tf.__version__
     report.write_text(json.dumps({"deviations": results, "libraries": versions}))
 
 

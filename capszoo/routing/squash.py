@@ -37,7 +37,8 @@ def exponential_squash(vectors):
     Differs from the paper: ||s|| is sqrt(||s||^2 + 1e-7), so that the gradient at s = 0 is finite.
     """
     norm = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True) + EPSILON)
-    return vectors * (-ops.expm1(-norm) / norm)
+    # 1 - exp(-n) = tanh(n / 2) (1 + exp(-n)), as exact for short vectors as expm1, which ONNX does not have.
+    return vectors * (ops.tanh(norm / 2.0) * (1.0 + ops.exp(-norm)) / norm)
 
 
 def length(vectors):

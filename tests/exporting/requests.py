@@ -1,9 +1,13 @@
 """What clients send to a bundle, and the scores that come back."""
 
+import importlib.util
 import io
+from pathlib import Path
 
 import tensorflow as tf
 from PIL import Image
+
+CLIENTS = Path(__file__).parents[2] / "export" / "clients"
 
 
 def encoded(pixels, kind="PNG"):
@@ -18,3 +22,10 @@ def predict_bytes(signatures, *pictures):
 
 def scores_of(signatures, images):
     return signatures["serving_default"](images=tf.constant(images, tf.float32))["scores"].numpy()
+
+
+def client(name):
+    specification = importlib.util.spec_from_file_location(name, CLIENTS / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

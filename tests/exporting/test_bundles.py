@@ -12,10 +12,12 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import onnx
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from exporting.requests import encoded, predict_bytes, scores_of
+from exporting.requests import client, encoded, predict_bytes, scores_of
+from onnxruntime import InferenceSession
 from support import full_disk
 from tensorflow_serving.apis import prediction_log_pb2
 
@@ -23,6 +25,7 @@ import capszoo
 import capszoo.exporting.bundle
 from capszoo.benchmarking import compare_bundle
 from capszoo.cli.tables import artefact_table
+from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting import export, record_exports, verify
 from capszoo.exporting.chunks import CHUNK, in_chunks
@@ -79,14 +82,15 @@ def test_the_report_lists_every_file_with_its_hash_and_size(published):
     files = {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()} - {"export.json"}
     assert files == set(report["files"])
     assert all(sha256_of(bundle / name) == file["sha256"] for name, file in report["files"].items())
-    assert {"saved_model.pb", "litert/tiny.float32.tflite", "litert/tiny.float16.tflite"} <= files
-    assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert"}
+    artefacts = ("litert/tiny.float32.tflite", "litert/tiny.float16.tflite", "onnx/tiny.onnx")
+    assert {"saved_model.pb", *artefacts} <= files
+    assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert", "onnxruntime"}
 
 
 def test_every_artefact_says_what_the_keras_model_says(published):
     deviations = dict(published[1]["deviations"])
     assert set(deviations) == {
-        "serving_default", "predict_bytes", "features", "litert-float32", "litert-float16"
+        "serving_default", "predict_bytes", "features", "litert-float32", "litert-float16", "onnx"
     }  # fmt: skip
     half = deviations.pop("litert-float16")
     assert 1e-6 < max(half.values()) < 5e-3, "float16 weights are rounded, and little is lost"
@@ -99,6 +103,7 @@ def test_the_decoder_stays_behind(bundle, tiny_model):
     assert sum(map(np.prod, served)) == needed < tiny_model.count_params()
     assert (bundle / "litert" / "tiny.float32.tflite").stat().st_size < 4 * needed + 50_000
     assert (bundle / "litert" / "tiny.float16.tflite").stat().st_size < 2 * needed + 50_000
+    assert (bundle / "onnx" / "tiny.onnx").stat().st_size < 4 * needed + 50_000
 
 
 def test_labels_are_one_class_name_a_line(bundle):
@@ -279,6 +284,40 @@ def test_litert_takes_any_batch(bundle, tiny_model, numbers, tolerance):
             np.testing.assert_allclose(outputs[key], expected[key][:size], atol=tolerance)
 
 
+def test_onnx_takes_any_batch_and_has_operators_of_onnx_only(bundle, tiny_model):
+    path = bundle / "onnx" / "tiny.onnx"
+    model = onnx.load(path)
+    assert [each.domain for each in model.opset_import] == [""]
+    assert not {node.domain for node in model.graph.node} - {""}
+    session = InferenceSession(str(path))
+    assert [(each.name, each.shape[1:]) for each in session.get_inputs()] == [("images", [28, 28, 1])]
+    expected = tiny_model(IMAGES, training=False)
+    for size in (1, 5, 2):
+        for key in ("scores", "poses"):
+            (values,) = session.run([key], {"images": IMAGES[:size]})
+            np.testing.assert_allclose(values, expected[key][:size], atol=1e-5)
+
+
+def test_the_onnx_client_says_what_the_model_says_of_pictures(bundle, tiny_model, tmp_path):
+    levels = np.round(IMAGES * 255).astype("uint8")
+    paths = [tmp_path / f"{i}.png" for i in range(len(levels))]
+    for path, picture in zip(paths, levels, strict=True):
+        path.write_bytes(encoded(picture[..., 0]))
+    labels, outputs = client("predict_onnx").predict(bundle, paths)
+    assert labels == CLASSES
+    expected = tiny_model(levels / np.float32(255), training=False)
+    for key in ("scores", "poses"):
+        np.testing.assert_allclose(outputs[key], expected[key], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(96, 96, 2), (96, 96, 3), (96, 96, 1)])
+def test_the_onnx_client_reads_pictures_as_the_command_line_does(shape, tmp_path):
+    size = (96, 192) if shape[2] == 2 else (96, 96)
+    path = tmp_path / "picture.png"
+    path.write_bytes(encoded(np.random.default_rng(0).integers(0, 256, size, dtype="uint8")))
+    np.testing.assert_allclose(client("predict_onnx")._read(path, *shape), read_image(path, shape), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, monkeypatch):
     published = capszoo.zoo.presets.get_preset("dynamic_mnist")
@@ -289,7 +328,7 @@ def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, 
     card = record_exports(preset, bundle)
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
     assert read_card(tmp_path / "tiny" / "card.json") == card
-    assert card.to_markdown().count("| knows no classes |") == 3
+    assert card.to_markdown().count("| knows no classes |") == 4
 
 
 def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, tiny_model):
@@ -300,7 +339,7 @@ def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, ti
     speeds = compare_bundle(
         types.SimpleNamespace(preprocess=Preprocessing(), predict_on_batch=slow), bundle, 0
     )
-    assert set(speeds) == {"saved-model", "litert-float32", "litert-float16"}
+    assert set(speeds) == {"saved-model", "litert-float32", "litert-float16", "onnx"}
     assert {tuple(speed) for speed in speeds.values()} == {("1", "32")}
     assert min(speed["1"] for speed in speeds.values()) > 2
     formats = {name: ExportedFormat(7, {"scores": 0.0}, None, None, speed) for name, speed in speeds.items()}

@@ -2,7 +2,6 @@
 
 import base64
 import http.server
-import importlib.util
 import json
 import re
 import shutil
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
+from exporting.requests import client
 from google.protobuf import text_format
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
@@ -162,13 +162,6 @@ def rpc(signatures):
     server.start()
     yield f"localhost:{port}"
     server.stop(None)
-
-
-def client(name):
-    specification = importlib.util.spec_from_file_location(name, KIT / "clients" / f"{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def test_the_rest_client_gets_scores_and_poses(rest, pictures, expected):

@@ -143,7 +143,7 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
     preset = types.SimpleNamespace(name="matrix_em_smallnorb", card=card, recipe=stereo.preset.recipe)
 
     exports = record_exports(preset, stereo_bundle).exports
-    assert set(exports) == {"saved-model", "litert-float32", "litert-float16"}
+    assert set(exports) == {"saved-model", "litert-float32", "litert-float16", "onnx"}
     assert {(format.wrong, format.n) for format in exports.values()} == {(1, 6)}
     assert read_card(tmp_path / "matrix_em_smallnorb" / "card.json").exports == exports
 

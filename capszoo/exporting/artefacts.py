@@ -1,0 +1,59 @@
+"""What of a bundle can be run, through the same interfaces as a server's or a phone's."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from capszoo.extras import extra
+
+
+def artefact_files(bundle: Path) -> dict[str, list[Path]]:
+    """The files of each artefact of a bundle, by the artefact's name in cards."""
+    found = {"saved-model": [bundle / "saved_model.pb", *sorted((bundle / "variables").iterdir())]}
+    for path in sorted((bundle / "litert").glob("*.tflite")):
+        found["litert-" + path.name.split(".")[-2]] = [path]
+    for path in sorted((bundle / "onnx").glob("*.onnx")):
+        found["onnx"] = [path]
+    return found
+
+
+def runners(bundle: Path) -> dict[str, Callable[[np.ndarray], dict[str, np.ndarray]]]:
+    """Functions from raw images `[B, H, W, C]` to outputs, by the artefact's name in cards; all CPUs are used.
+
+    Errors: `MissingExtra`.
+    """
+    makers = {"saved-model": lambda path: _saved_model(path.parent), "onnx": _onnx}
+    files = {name: paths[0] for name, paths in artefact_files(bundle).items()}
+    return {name: makers.get(name, _litert)(path) for name, path in files.items()}
+
+
+def _saved_model(folder):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(folder))
+
+    def run(images):
+        # A signature lives as long as what it was loaded with.
+        outputs = loaded.signatures["serving_default"](images=tf.constant(images))
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    return run
+
+
+def _litert(path):
+    with extra("export"):
+        from ai_edge_litert.interpreter import Interpreter
+
+    runner = Interpreter(str(path), num_threads=os.cpu_count()).get_signature_runner("serving_default")
+    return lambda images: runner(images=images)
+
+
+def _onnx(path):
+    with extra("export"):
+        from onnxruntime import InferenceSession
+
+    session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda images: dict(zip(names, session.run(names, {"images": images}), strict=True))
