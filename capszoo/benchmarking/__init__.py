@@ -7,6 +7,7 @@ shares our weights, gives our outputs, and has its turns between ours.
 
 from capszoo.benchmarking.bundles import compare_bundle
 from capszoo.benchmarking.drawing import draw_scaling
+from capszoo.benchmarking.image_sides import benchmark_sides
 from capszoo.benchmarking.published import record_speeds
 from capszoo.benchmarking.report import SECONDS, SIZES, benchmark, benchmark_routing, write
 from capszoo.benchmarking.tables import show
@@ -16,6 +17,7 @@ __all__ = [
     "SIZES",
     "benchmark",
     "benchmark_routing",
+    "benchmark_sides",
     "compare_bundle",
     "draw_scaling",
     "record_speeds",

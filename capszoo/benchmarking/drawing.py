@@ -1,4 +1,4 @@
-"""A plot of how a routing alone scales."""
+"""Plots of how a routing alone scales, and of memory against the side of images."""
 
 AXES = {
     "batch": "images a batch",
@@ -39,6 +39,32 @@ def draw_scaling(report):
     panels[0, 0].legend(fontsize="small")
     machine = report["machine"]
     figure.suptitle(f"{report['subject']}; {machine['processor']}, {machine['cpus']} CPUs", fontsize="medium")
+    return figure
+
+
+def draw_sides(report):
+    """Megabytes of a training step over the side of images, as a matplotlib `Figure`; one line for each form.
+
+    where:
+      report: what `benchmark_sides` returned.
+    """
+    from matplotlib.figure import Figure
+
+    rows = [row for row in report["memory"] if row["bytes"] is not None]
+    figure = Figure(figsize=(5, 4), layout="constrained")
+    axes = figure.subplots()
+    for form in dict.fromkeys(row["variant"] for row in rows):
+        points = [row for row in rows if row["variant"] == form]
+        axes.plot([row["side"] for row in points], [row["bytes"] / 1e6 for row in points], "o-", label=form)
+    sides = sorted({row["side"] for row in rows})
+    axes.set(xscale="log", yscale="log", xlabel="side of the image, pixels", ylabel="MB of one training step")
+    axes.set_xticks(sides, sides, minor=False)
+    axes.xaxis.set_minor_locator(_nowhere())
+    axes.legend(fontsize="small")
+    first = report["memory"][0]
+    axes.set_title(
+        f"{report['subject']}, {first['batch']} images, {first['classes']} classes", fontsize="medium"
+    )
     return figure
 
 

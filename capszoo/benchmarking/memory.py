@@ -18,8 +18,9 @@ def peak_memory(request):
     is the third: two smaller ones have compiled it.
 
     where:
-      request: `{"variant", "batch", "name", "recipe"}` for a training step of a recipe's network, as plain data, or
-        `{"variant", "problem"}` for one of a routing alone, the fields of a `Problem`.
+      request: `{"variant", "batch", "name", "recipe"}` for a training step of a recipe's network, as plain data, also
+        `images`, the fields of a `RandomImages`, for images other than the recipe's; or `{"variant", "problem"}` for
+        one of a routing alone, the fields of a `Problem`.
 
     Errors: `RuntimeError` with the last line of a process that failed.
     """
@@ -52,6 +53,8 @@ def _step_of(request):
     from capszoo.zoo.recipes import parse_recipe
 
     recipe = parse_recipe(request["name"], request["recipe"])
+    if "images" in request:
+        recipe = dataclasses.replace(recipe, data=networks.RandomImages(**request["images"]))
     network = networks.Network(recipe, request["variant"], recipe.train.precision)
     return request["batch"], network.training_step
 

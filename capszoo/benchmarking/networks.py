@@ -16,6 +16,15 @@ from capszoo.training.run import dtype_policy
 OURS, GRAPH, XLA, OPEN, SINGLE = "capszoo", "graph form", "XLA", "open code", "1 iteration"
 
 
+@dataclasses.dataclass(frozen=True)
+class RandomImages:
+    """Of a data set only what networks are built for: its images are random."""
+
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    labels_per_image: int = 1
+
+
 class Network:
     """One form of a recipe's network, with the steps that `capszoo train` and `model.predict_on_batch` make.
 

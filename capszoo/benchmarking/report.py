@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capszoo.benchmarking import bundles, memory, networks, routing_alone
 from capszoo.benchmarking.baseline import MISSING, textbook
-from capszoo.benchmarking.drawing import draw_scaling
+from capszoo.benchmarking.drawing import draw_scaling, draw_sides
 from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.startup import startup
@@ -108,9 +108,11 @@ def write(report, folder, name):
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.json"]
     paths[0].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if "axis" in report["speed"][0]:
+    draw = draw_scaling if report["speed"] and "axis" in report["speed"][0] else None
+    draw = draw_sides if report["memory"] and "side" in report["memory"][0] else draw
+    if draw:
         paths.append(folder / f"{name}.png")
-        draw_scaling(report).savefig(paths[1], dpi=150)
+        draw(report).savefig(paths[1], dpi=150)
     return paths
 
 

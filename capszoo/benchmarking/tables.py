@@ -15,16 +15,17 @@ RATIOS = {
 
 
 def show(report):
-    """Prints a report of `benchmark` or `benchmark_routing`."""
+    """Prints a report of `benchmark`, `benchmark_routing` or `benchmark_sides`."""
     bundle = [row for row in report["speed"] if row["work"] == "bundle"]
-    tables.show(speed_table({**report, "speed": [row for row in report["speed"] if row not in bundle]}))
+    if report["speed"]:
+        tables.show(speed_table({**report, "speed": [row for row in report["speed"] if row not in bundle]}))
     if bundle:
         tables.show(speed_table({**report, "speed": bundle}))
         for row in bundle:
             if row["batch"] == 1:
                 print(f"latency of one image, {row['variant']}: {1e3 * row['seconds']:.1f} ms")
     if any(row["bytes"] is not None for row in report["memory"]):
-        tables.show(memory_table(report))
+        tables.show((sides_table if "side" in report["memory"][0] else memory_table)(report))
     for name, seconds in report.get("startup", {}).items():
         print(f"start-up, {name}: {seconds:.2f} s")
     machine = report["machine"]
@@ -55,6 +56,24 @@ def speed_table(report) -> Table:
     for (work, axis, value), rows in groups.items():
         speeds = [f"{rows[name]['images_per_second']:,.1f}" for name in names]
         table.add_row(work, f"{axis} {value}", *speeds, *(f"{pick(rows):.2f}" for pick in ratios.values()))
+    return table
+
+
+def sides_table(report) -> Table:
+    """Peak memory of a training step in megabytes, a row for each side of images, a column for each form."""
+    rows = report["memory"]
+    forms = list(dict.fromkeys(row["variant"] for row in rows))
+    first = rows[0]
+    title = (
+        f"MB of one training step, {report['subject']}, {first['batch']} images, {first['classes']} classes"
+    )
+    table = Table(box=None, header_style="bold", title=title)
+    for column in ("side", "parameters", *forms):
+        table.add_column(column, justify="right")
+    for side in dict.fromkeys(row["side"] for row in rows):
+        found = {row["variant"]: row for row in rows if row["side"] == side}
+        sizes = [f"{found[form]['bytes'] / 1e6:,.0f}" if form in found else "" for form in forms]
+        table.add_row(str(side), f"{next(iter(found.values()))['parameters']:,}", *sizes)
     return table
 
 

@@ -114,6 +114,13 @@ def bench(
         Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder that gets JSON files and the plot.")] = None,
+    side: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Only memory of a training step, for square images of so many pixels; give several."
+        ),
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="With --side: another number of classes.")] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Measure training and inference into the cards of all presets.")
     ] = False,
@@ -122,7 +129,7 @@ def bench(
     from capszoo import benchmarking, list_models
     from capszoo.progress.terminal import TerminalProgress
 
-    if recipe is None and routing_alone is None and not record:
+    if recipe is None and (side or (routing_alone is None and not record)):
         raise ValueError("a recipe, --routing-alone or --record is needed.")
     if record:
         with TerminalProgress() as progress:
@@ -131,7 +138,13 @@ def bench(
             )
         return
     reports = {}
-    if recipe:
+    if side:
+        with TerminalProgress() as progress:
+            size = max(batch) if batch else 8
+            reports["bench_sides"] = benchmarking.benchmark_sides(
+                recipe, side, overrides or (), size, classes, progress
+            )
+    elif recipe:
         with TerminalProgress() as progress:
             reports["bench"] = benchmarking.benchmark(
                 recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, progress
