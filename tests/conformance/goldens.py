@@ -902,4 +902,8 @@ PRESETS = {
     "sparse_mnist_expanded": 17_064_000,
     "sparse_mnist_expanded_small": 4_993_536,
     "vae_mnist": 205_604,
+    # By hand: smallNORB's 68,714 without 5 x 5 x 64 of a second channel, with 16 matrices and two betas for each of
+    # five more classes.
+    "variational_bayes_mnist": 68_404,
+    "variational_bayes_smallnorb": 68_714,
 }

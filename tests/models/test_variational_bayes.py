@@ -1,5 +1,7 @@
 """Variational-Bayes routing: the networks that its authors count, and what normalisation makes of its capsules."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from capszoo.models import VariationalBayesCapsNet
 from capszoo.models.architecture import Classifies, RoutesIteratively
 from capszoo.models.network import trainable_parameters
 from capszoo.routing import EMRouting, VariationalBayesRouting
+from capszoo.training.health import check_health
 
 SMALL = {"channels": 8, "primary_types": 3, "conv1_types": 4, "conv2_types": 4, "num_iterations": 2}
 
@@ -102,3 +105,19 @@ def test_a_routing_that_returns_no_logits_is_refused():
 def test_illegal_hyperparameters_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be at least 1"):
         VariationalBayesCapsNet(**{name: 0})
+
+
+def test_the_check_of_a_fresh_network_sees_normalised_capsules_and_leaves_it_as_it_is(recwarn):
+    keras.utils.set_random_seed(0)
+    architecture = VariationalBayesCapsNet(**SMALL)
+    model = architecture.build((20, 20, 1), 5)
+    before = model.get_weights()
+    report = check_health(
+        dataclasses.make_dataclass("Recipe", ["model"])(architecture),
+        model,
+        np.random.default_rng(0).random((8, 20, 20, 1), dtype="float32"),
+    )
+    np.testing.assert_allclose([report[stage] for stage in architecture.stages], 0.5, atol=0.1)
+    assert not [warning for warning in recwarn if "initialisation" in str(warning.message)]
+    for weight, other in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, other)
