@@ -17,8 +17,8 @@ def digamma(x):
     where:
       x: tensor of positive numbers; B_2k: Bernoulli numbers.
 
-    Nothing branches, so that the gradient of the two series, the trigamma function, is as good: to a few roundings of
-    float32 of the value or, near the root at 1.46, of one. Of float64 both are good to 1e-9.
+    Nothing branches, so that its gradient, the trigamma function, is as good. For x from 0.001 to a million both are
+    good to 2e-6 in float32 and to 1e-9 in float64: of their values, of psi near its root at 1.46 of one.
     Source: NIST Digital Library of Mathematical Functions, 5.5.2 and 5.11.2.
     """
     above = x + SHIFT
