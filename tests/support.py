@@ -28,9 +28,16 @@ def numeric_gradient(function, point, step=1e-6):
 
 
 def fill(layer, seed=7, scale=0.3):
-    """Gives a built layer or model weights that depend on nothing but their order, shapes and `seed`."""
+    """Gives a built layer or model weights that depend on nothing but their order, shapes and `seed`.
+
+    Variances of normalisations are not negative.
+    """
     rng = np.random.default_rng(seed)
-    layer.set_weights([scale * rng.normal(size=weight.shape) for weight in layer.weights])
+    values = [scale * rng.normal(size=weight.shape) for weight in layer.weights]
+    variances = [weight.path.endswith("variance") for weight in layer.weights]
+    layer.set_weights(
+        [np.abs(value) if positive else value for value, positive in zip(values, variances, strict=True)]
+    )
     return layer
 
 

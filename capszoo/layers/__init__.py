@@ -2,6 +2,11 @@
 
 from capszoo.layers.attention import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.attention_pooling import AttentionPooling
+from capszoo.layers.batch_normalised import (
+    BatchNormalisedClassCapsules,
+    BatchNormalisedConvCapsules,
+    BatchNormalisedPrimaryCapsules,
+)
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.depthwise import DepthwisePrimaryCapsules
@@ -23,6 +28,9 @@ from capszoo.layers.templates import TemplateRenderer
 __all__ = [
     "AffinePrimaryCapsules",
     "AttentionPooling",
+    "BatchNormalisedClassCapsules",
+    "BatchNormalisedConvCapsules",
+    "BatchNormalisedPrimaryCapsules",
     "ConvCapsules",
     "Decoder",
     "DenseCapsules",

@@ -237,10 +237,8 @@ class ConvCapsules(_RoutedCapsules):
         return ops.reshape(activations, (children, -1, *self.neighbourhood.parent_grid))
 
     def _connections(self):
-        positions, types = math.prod(self.neighbourhood.parent_grid), self.kernel.shape[2]
-        # [taps, H', W'] -> [positions, taps * types]
-        cells = self.neighbourhood.unfold_array(np.arange(math.prod(self.neighbourhood.child_grid)))
-        child = (cells.reshape(-1, positions).T[..., None] * types + np.arange(types)).reshape(positions, -1)
+        types = self.kernel.shape[2]
+        child = self.neighbourhood.children(types)
         share = 1.0 / (np.maximum(self.neighbourhood.num_parents(), 1) * self.types)
         matrix = np.arange(child.shape[1])
         addition = np.zeros((len(matrix), POSE_SIDE**2))

@@ -13,6 +13,7 @@ from capszoo.models.probabilistic.autoencoder import VariationalAutoencoder
 from capszoo.models.probabilistic.network import ProbabilisticCapsNet
 from capszoo.models.self_routing import SelfRoutingCapsNet
 from capszoo.models.sparse import SparseCapsNet, UnmaskedCapsNet
+from capszoo.models.variational_bayes import VariationalBayesCapsNet
 
 __all__ = [
     "AttentionCapsNet",
@@ -31,5 +32,6 @@ __all__ = [
     "SparseCapsNet",
     "UnmaskedCapsNet",
     "VariationalAutoencoder",
+    "VariationalBayesCapsNet",
     "toy_network",
 ]

@@ -11,8 +11,9 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
     """The objective of a loss on the output `scores` of `model`.
 
     where:
-      loss: "spread" (Hinton et al. 2018), "margin" (Sabour et al. 2017), "cross_entropy" of the activations' logits, or
-        "log_likelihood" of scores that sum to one.
+      loss: "spread" (Hinton et al. 2018), "margin" (Sabour et al. 2017), "cross_entropy" of the activations' logits,
+        "softmax_of_activations", the cross-entropy of a softmax over the scores themselves, as if they were logits (De
+        Sousa Ribeiro et al. 2020), or "log_likelihood" of scores that sum to one.
       scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
       margin: schedule of the spread loss's margin, see `spread_margin`.
 
@@ -25,6 +26,7 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         "spread": lambda: SpreadLoss(scaling),
         "margin": lambda: MarginLoss(scaling),
         "cross_entropy": ActivationCrossEntropy,
+        "softmax_of_activations": lambda: keras.losses.CategoricalCrossentropy(from_logits=True),
         "log_likelihood": keras.losses.CategoricalCrossentropy,
     }
 

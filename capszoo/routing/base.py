@@ -23,6 +23,9 @@ class Routing(keras.layers.Layer):
         routings do not count those). An int unrolls the loop. A scalar int32 tensor, given at the call, makes it a
         loop of the graph, so that one exported model serves any count.
 
+      logits: whether the logits of the parents' activations are returned in place of activations, for a layer that
+        normalises them first.
+
     Returns `(poses, activations)`: parent poses `[B, ..., O, D]` and activations `[B, ..., O]`; with
     `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`.
 
@@ -33,6 +36,8 @@ class Routing(keras.layers.Layer):
     Errors: `ValueError` for a count below one and for a history of a tensor count.
     Source: Faria 2019, Algorithm 1, generalised to all routings of the zoo.
     """
+
+    logits = False
 
     def __init__(self, num_iterations=3, **kwargs):
         kwargs.setdefault("dtype", "float32")

@@ -1,6 +1,7 @@
 """Which parents each child of a convolutional capsule layer has."""
 
 import dataclasses
+import math
 
 import numpy as np
 from keras import ops
@@ -60,6 +61,15 @@ class Neighbourhood:
         """`unfold` of a NumPy array that has the children's grid, flat: `[taps, H', W']`."""
         children = np.reshape(children, self.child_grid)
         return np.stack([children[rows, columns] for rows, columns in self._windows()])
+
+    def children(self, types):
+        """Which children each parent sees, an int array `[parent positions, taps * types]`.
+
+        Children are numbered row by row, their types fastest, as are the taps.
+        """
+        # [taps, H', W'] -> [H' * W', taps]
+        cells = self.unfold_array(np.arange(math.prod(self.child_grid))).reshape(self.taps, -1).T
+        return (cells[..., None] * types + np.arange(types)).reshape(len(cells), -1)
 
     def fold(self, seen, filler):
         """What was seen of each child: values at the parents `[taps, N, H', W']` -> `[taps, N, H, W]`.

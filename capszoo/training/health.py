@@ -34,6 +34,15 @@ def check_memory(model, batch_size):
         )
 
 
+def _as_in_training(model, images):
+    """Outputs of `model` in training, which leaves nothing behind in its variables."""
+    before = [np.asarray(variable).copy() for variable in model.non_trainable_variables]
+    outputs = model(images, training=True)
+    for variable, value in zip(model.non_trainable_variables, before, strict=True):
+        variable.assign(value)
+    return outputs
+
+
 def check_health(recipe, model, images, fresh=True):
     """Mean activation of each stage of a model on `images`; warns where learning of a fresh one would hardly start.
 
@@ -42,9 +51,10 @@ def check_health(recipe, model, images, fresh=True):
 
     Errors: `TrainingDiverged` for values that are not finite.
     """
-    stages = {name: model.get_layer(name).output for name in recipe.model.stages}
-    outputs = keras.Model(model.input, stages).predict_on_batch(images)
     report = {}
+    stages = keras.Model(model.input, {name: model.get_layer(name).output for name in recipe.model.stages})
+    # What is normalised over the batch has no statistics before any training but those of the batch.
+    outputs = _as_in_training(stages, images) if fresh else stages.predict_on_batch(images)
     for name, value in outputs.items():
         # Matrix capsules are a pair of poses and activations.
         value, *activations = [np.asarray(part, "float32") for part in keras.tree.flatten(value)]

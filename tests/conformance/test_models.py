@@ -118,11 +118,12 @@ def test_the_training_model_has_the_weights_of_the_inference_model_and_no_others
 
 def test_a_gradient_reaches_every_parameter(golden, model, objective, batch):
     _, gradients = loss_and_gradients(model, objective, batch)
+    rounding = 1e-6 + 1e-5 * max(np.abs(array).max() for array in arrays(gradients))
     for weight, gradient in zip(model.trainable_weights, gradients, strict=True):
         assert gradient is not None, f"{weight.path} gets no gradient"
         assert np.all(np.isfinite(gradient)), weight.path
         if weight.path.endswith(golden.unfelt):
-            np.testing.assert_allclose(gradient, 0, atol=1e-6, err_msg=weight.path)
+            np.testing.assert_allclose(gradient, 0, atol=rounding, err_msg=weight.path)
         else:
             assert np.any(gradient != 0), weight.path
 
@@ -145,7 +146,7 @@ def test_constant_images_have_finite_outputs_and_gradients(model, objective, bat
 
 @pytest.mark.slow
 def test_one_batch_can_be_learnt_by_heart(golden, batch):
-    """The loss falls to a tenth; or, where it is a bound that has no zero, the error of reconstructions does."""
+    """The loss falls to a tenth, above its least; or, where it is a bound without one, the reconstructions' error."""
     model = golden.build()
     objective = golden.objective(model)
     objective.compile(keras.optimizers.Adam(golden.learning_rate), batch)
@@ -160,7 +161,7 @@ def test_one_batch_can_be_learnt_by_heart(golden, batch):
 
     if golden.architecture.has(Classifies):
         first, steps, left = step(), 1, step
-        enough = 0.1 * first
+        enough = golden.least_loss + 0.1 * (first - golden.least_loss)
     else:
         first, steps, left = error(), 10, lambda: [step() for _ in range(10)] and error()
         # Half of what one picture for all images would leave: images differ.

@@ -1,0 +1,62 @@
+"""Routing whose hooks see all positions of all images as one axis: sums over children are products of matrices."""
+
+from keras import ops
+
+from capszoo.routing.base import Routing
+from capszoo.routing.by_image import SIDE, by_image
+
+
+class _RoutingByPosition(Routing):
+    """A routing whose hooks see votes `[N, O, I, D]`, activations `[N, I]` and coefficients `[N, O, I]`.
+
+    N are all positions of all images. The hooks serve votes of a whole batch and, as a graph, votes of one image after
+    the other.
+
+    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers make them, and
+    returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
+
+    Errors: `ValueError` for votes of rank below 4 and for missing activations.
+    """
+
+    def build(self, votes_shape):
+        if len(votes_shape) < 4:
+            raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
+
+    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
+        self.require_activations(activations)
+        if positions_last:
+            votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
+            activations = ops.moveaxis(activations, 0, -1)
+        (children, parents, dimensions), grid = votes.shape[-3:], votes.shape[1:-3]
+        # [B, ..., I, O, D] -> [N, O, I, D]
+        votes = ops.swapaxes(ops.reshape(votes, (-1, children, parents, dimensions)), 1, 2)
+        activations = ops.reshape(activations, (-1, children))
+        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
+        poses = ops.reshape(poses, (-1, *grid, parents, dimensions))
+        activations = ops.reshape(activations, (-1, *grid, parents))
+        # [T, N, O, I] -> [T, B, ..., I, O]
+        history = [
+            ops.reshape(ops.swapaxes(item, 2, 3), (item.shape[0], -1, *grid, children, parents))
+            for item in history
+        ]
+        if positions_last:
+            poses = ops.moveaxis(poses, (-2, -1), (0, 1))
+            activations = ops.moveaxis(activations, -1, 0)
+            history = [ops.moveaxis(item, (-2, -1), (1, 2)) for item in history]
+        return (poses, activations, *history)
+
+    @property
+    def routes_by_image(self):
+        """See `Routing.routes_by_image`."""
+        return True
+
+    def by_image(self, connections, count):
+        """See `Routing.by_image`."""
+
+        def procedure(votes, poses, activations, matrices):
+            seen = votes.children.seen(activations)
+            mean, activations = self._route(votes.by_columns(votes.rows(poses), matrices), seen, count, False)
+            # [N, O, column * row] -> [N, O, row, column]
+            return ops.swapaxes(ops.reshape(mean, (-1, mean.shape[1], SIDE, SIDE)), 2, 3), activations
+
+        return by_image(connections, procedure)
