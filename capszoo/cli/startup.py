@@ -6,11 +6,11 @@ of its own passes all others on, so that the last words of an import that kills 
 """
 
 import contextlib
-import importlib.abc
-import importlib.util
 import os
 import subprocess
 import sys
+
+from capszoo.extras.importing import around_import
 
 FILTER = r"""
 import re, sys
@@ -25,27 +25,7 @@ def quieten():
     """Leaves out TensorFlow's start-up lines, should it be imported later."""
     # Without a GPU it is no error that CUDA finds none; with one, errors are for its user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
-    if "tensorflow" not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps the first import of TensorFlow."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                with _filtered():
-                    execute(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
+    around_import("tensorflow", _filtered)
 
 
 @contextlib.contextmanager

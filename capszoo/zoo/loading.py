@@ -16,9 +16,6 @@ from capszoo.zoo.presets import get_preset
 if TYPE_CHECKING:
     import keras
 
-# The best weights in the folder of a run.
-BEST = "best.safetensors"
-
 # Largest deviation from the stored outputs, as a share of the largest of them, that another machine's arithmetic or
 # another backend may cause: poses have no unit, and some nets' are below 0.1, others' near 10.
 CHECK_TOLERANCE = 1e-4
@@ -129,6 +126,7 @@ def _count(num_classes, class_names):
 
 def _load(preset, weights, num_classes, class_names, image_shape):
     """The model, and the paths of its weights that are new."""
+    from capszoo.training.folder import BEST
     from capszoo.training.weight_files import load_weights, start_weights
 
     name = preset.name

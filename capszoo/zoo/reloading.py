@@ -4,11 +4,11 @@ Keras finds the classes in a file among those that are registered. They are, as 
 either order: what is watched for is the end of Keras' own import.
 """
 
+import contextlib
 import importlib
-import importlib.abc
-import importlib.util
 import sys
 
+from capszoo.extras.importing import around_import
 from capszoo.zoo.presets import Preset
 
 
@@ -16,8 +16,8 @@ def watch():
     """Registers what `.keras` files are made of: now where Keras is imported, else once it is."""
     if "keras" in sys.modules:
         _register(sys._getframe())
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    else:
+        around_import("keras", _registering)
 
 
 def _register(frame):
@@ -34,20 +34,8 @@ def _register(frame):
     importlib.import_module("capszoo.models")
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps the first import of Keras."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "keras":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                _register(sys._getframe())
-
-            spec.loader.exec_module = exec_module
-        return spec
+@contextlib.contextmanager
+def _registering():
+    """Registers what `.keras` files are made of at the end."""
+    yield
+    _register(sys._getframe())
