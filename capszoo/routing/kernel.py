@@ -142,9 +142,9 @@ class KernelRouting(_ConsensusRouting):
     def _resonances(self, difference):
         """The same of the spectral mixture."""
         terms = []
-        for bandwidth, frequency in zip(
-            ops.unstack(ops.exp(self.log_bandwidths)), ops.unstack(self.frequencies), strict=True
-        ):
+        # JAX does not unstack a variable.
+        frequencies = ops.unstack(ops.convert_to_tensor(self.frequencies))
+        for bandwidth, frequency in zip(ops.unstack(ops.exp(self.log_bandwidths)), frequencies, strict=True):
             envelope = ops.exp(-2.0 * math.pi**2 * bandwidth * ops.square(difference))
             terms.append(ops.sum(envelope * ops.cos(2.0 * math.pi * frequency * difference), axis=1))
         return ops.stack(terms, axis=1)

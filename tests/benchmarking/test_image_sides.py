@@ -70,13 +70,8 @@ def test_the_command_writes_both(measured, monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_large_images_of_a_hundred_classes_need_less_than_four_gigabytes():
-    overrides = ["model.channels=32", "model.conv1_types=8", "model.conv2_types=8"]
-    report = benchmark_sides(EM, [96, 128], overrides, batch=2, classes=100)
-    ours = {row["side"]: row["bytes"] for row in report["memory"] if row["variant"] == networks.OURS}
-    assert set(ours) == {96, 128}
-    assert max(ours.values()) < 4e9
-    # Open code keeps the votes of every step.
-    open_code = [
-        row["bytes"] for row in report["memory"] if (row["variant"], row["side"]) == (networks.OPEN, 96)
-    ]
-    assert all(size > 4 * ours[96] for size in open_code)
+    report = benchmark_sides(EM, [96, 128], batch=8, classes=100)
+    used = {(row["variant"], row["side"]): row["bytes"] for row in report["memory"]}
+    assert used[networks.OURS, 128] < 4e9
+    # Open code keeps the votes of every iteration.
+    assert used[networks.OPEN, 96] > 10 * used[networks.OURS, 96]

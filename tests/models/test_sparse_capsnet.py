@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting.convert_script import convert
+from capszoo.exporting.convert_litert_script import convert
 from capszoo.exporting.saved_model import Signatures
 from capszoo.losses import ReconstructionLoss
 from capszoo.models import SparseCapsNet, UnmaskedCapsNet
