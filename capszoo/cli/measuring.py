@@ -122,7 +122,10 @@ def bench(
     ] = None,
     classes: Annotated[int | None, typer.Option(help="With --side: another number of classes.")] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Measure training and inference into the cards of all presets.")
+        bool,
+        typer.Option(
+            "--record", help="Only training and inference of the preset, or of all, into their cards."
+        ),
     ] = False,
 ):
     """Measure speed and memory against the formulation of open implementations, in turns in one process."""

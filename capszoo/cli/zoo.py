@@ -129,7 +129,7 @@ def export(
         bool, typer.Option("--record", help="Measure artefacts' speed and test errors into the card.")
     ] = False,
 ):
-    """Export a SavedModel and LiteRT files, reload each without capszoo, and compare."""
+    """Export a SavedModel, LiteRT and ONNX files, reload each without capszoo, and compare."""
     import capszoo as zoo
     from capszoo.cli.tables import export_table
     from capszoo.protocols.tables import show
