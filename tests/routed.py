@@ -7,7 +7,7 @@ import tensorflow as tf
 from oracles import em_routing as oracle
 
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
-from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
+from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, VariationalBayesRouting, cpu
 from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 SIDE = 4
@@ -57,6 +57,15 @@ def similar(layer):
     return create
 
 
+def variational(layer):
+    """`layer(routing)` with variational-Bayes routing, which has no temperature."""
+
+    def create(types=3, count=3, final_lambda=None, dtype="float32"):
+        return layer(types, VariationalBayesRouting(count, dtype=dtype), dtype=dtype)
+
+    return create
+
+
 def recurrent(layer, **routing):
     """`layer(routing)` with connectionist routing, which has no temperature either."""
 
@@ -77,6 +86,15 @@ KINDS = {
     ),
     "similarity, classes": similar(NormalisedClassCapsules),
     "similarity, coordinates": similar(
+        lambda types, routing, **options: SharedClassCapsules(types, routing, COORDINATES, **options)
+    ),
+    "variational, conv": variational(
+        lambda types, *rest, **options: ConvCapsules(types, 3, 2, *rest, **options)
+    ),
+    "variational, 20 types": variational(
+        lambda types, *rest, **options: ConvCapsules(20, 3, 1, *rest, **options)
+    ),
+    "variational, classes": variational(
         lambda types, routing, **options: SharedClassCapsules(types, routing, COORDINATES, **options)
     ),
     "recurrent, conv": recurrent(

@@ -79,6 +79,20 @@ class VariationalBayesRouting(_RoutingByPosition):
             raise ValueError(f"{expected}. Received shape: {tuple(votes_shape)}")
         return Children(place.children(types), math.prod(place.child_grid) * types)
 
+    @property
+    def fusible(self):
+        """See `Routing.fusible`."""
+        return True
+
+    def fused(self, connections, count):
+        """See `Routing.fused`."""
+        from capszoo.routing.cpu.em_operation import fused_variational_bayes
+
+        route = fused_variational_bayes(connections, count, self.logits)
+        return lambda poses, activations, matrices: route(
+            poses, activations, matrices, self.beta_u, self.beta_a
+        )
+
     def start(self, votes, activations):
         coefficients = ops.full_like(votes[..., 0], 1.0 / votes.shape[1])
         return self._posterior(coefficients, votes, activations)

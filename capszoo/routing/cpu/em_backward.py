@@ -26,6 +26,7 @@ and z_ij = log(a_j) - sum_d (log(2 pi var_jd) + (V_ijd - mu_jd)^2 / var_jd) / 2,
     d V_ijd -= d z_ij (V_ijd - mu_jd) / var_jd
 
 R of iteration 0 is given, so that nothing leads from it. V = M W leads to poses and weights, `votes.product_gradients`.
+Of variational-Bayes routing the M-step is another, see `posterior`, and d x_j above is sum_i d z_ij.
 """
 
 import collections
@@ -38,6 +39,7 @@ from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.em_forward import Inputs, fit_of, inputs_of
 from capszoo.routing.cpu.entrance import kernel
 from capszoo.routing.cpu.lanes import LANES, broadcast, exp, fma, horizontal_sum, load, store
+from capszoo.routing.cpu.posterior import through_posterior
 from capszoo.routing.cpu.votes import (
     POSE,
     TILE,
@@ -65,6 +67,9 @@ Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear sq
 @inner
 def _through_m_step(problem, fit, sweep, gradients, b, chunk, t):
     """From gradients of the parents of iteration t to those of the sums that made them."""
+    if problem.bayesian:
+        through_posterior(problem, fit, sweep, gradients, b, chunk, t)
+        return
     positions, blocks = problem.child.shape[0], problem.blocks
     floor, smallest = broadcast(problem.mass_floor), broadcast(problem.variance_floor)
     for u in range(positions * blocks):
@@ -157,7 +162,7 @@ def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
                 curvature = load(second, d) * precision - density
                 store(sweep.variance, u * TILE + d, broadcast(HALF) * precision * curvature)
             store(sweep.logits, u * LANES, density)
-            for o in range(LANES):
+            for o in range(0 if problem.bayesian else LANES):
                 sweep.logits[u * LANES + o] /= ONE + math.exp(fit.logits[s * LANES + o])
 
 

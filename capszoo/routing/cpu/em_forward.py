@@ -1,7 +1,8 @@
 """EM routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
 
-The equations are those of `capszoo.routing.em.EMRouting`, variant "paper". One thread routes one image after the other,
-whose coefficients stay in its cache.
+The equations are those of `capszoo.routing.em.EMRouting`, variant "paper"; or, where a problem is `bayesian`, those of
+variational-Bayes routing, which makes other parents of the same sums, see `posterior`. One thread routes one image
+after the other, whose coefficients stay in its cache.
 """
 
 import collections
@@ -22,6 +23,7 @@ from capszoo.routing.cpu.lanes import (
     maximum,
     store,
 )
+from capszoo.routing.cpu.posterior import posterior
 from capszoo.routing.cpu.votes import (
     INPUTS,
     POSE,
@@ -48,7 +50,7 @@ LOG_2_PI = math.log(2.0 * math.pi)
 HALF, ONE = f32(0.5), f32(1.0)
 
 # See `votes.PROBLEM`; uniform [P, I]: R of iteration 0; scales [T]: lambda_t.
-Problem = collections.namedtuple("Problem", f"{PROBLEM} uniform scales mass_floor variance_floor")
+Problem = collections.namedtuple("Problem", f"{PROBLEM} uniform scales mass_floor variance_floor bayesian")
 # See `votes.INPUTS`; beta_u and beta_a: [K, lanes].
 Inputs = collections.namedtuple("Inputs", f"{INPUTS} beta_u beta_a")
 # mean and precision (1 / var) [B, T, P, K, D, lanes]; mass (n), cost (sum_d beta_u + log(var) / 2), logits (x) and base
@@ -115,7 +117,10 @@ def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, seco
             if not _gaussians(problem, fit, s, centre, o, first, second):
                 moments(problem, votes, v, p, k, share, mean, s * TILE, first, second)
                 _gaussians(problem, fit, s, mean, s * TILE, first, second)
-            _activation(problem, inputs, fit, t, s, k)
+            if not problem.bayesian:
+                _activation(problem, inputs, fit, t, s, k)
+        if problem.bayesian:
+            posterior(problem, inputs, fit, ((b * len(problem.scales) + t) * positions + p) * blocks)
 
 
 @inner

@@ -1,11 +1,15 @@
-"""EM routing of matrix capsules, compiled, as an operation of TensorFlow."""
+"""EM and variational-Bayes routing of matrix capsules, compiled, as operations of TensorFlow."""
 
 import numpy as np
+import tensorflow as tf
 
 from capszoo.routing.cpu import em_backward, em_forward
 from capszoo.routing.cpu.compiling import forget_stale
 from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
 from capszoo.routing.cpu.votes import problem_of
+
+# Of the sums that variances are made of; it is taken away again where they become scatters.
+VARIANCE_FLOOR = 5e-4
 
 forget_stale(em_forward.forward_chunk, em_backward.backward_chunk)
 
@@ -24,12 +28,37 @@ def fused_em(connections, scales, mass_floor, variance_floor):
     Source: Hinton et al. 2018, Procedure 1; the gradient is its derivative, written out in `em_backward`.
     """
     scales = np.asarray(scales, "float32")
-    own = connections.uniform, scales, np.float32(mass_floor), np.float32(variance_floor)
+    own = connections.uniform, scales, np.float32(mass_floor), np.float32(variance_floor), False
 
     def route(poses, activations, matrices, beta_u, beta_a):
         problem = em_forward.Problem(*problem_of(connections, activations, matrices), *own)
         arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
         return from_lanes(*_operation(problem)(*arrays), problem.child.shape[0], problem.types)
+
+    return route
+
+
+def fused_variational_bayes(connections, count, logits):
+    """Variational-Bayes routing of votes V = M W + addition between 4x4 matrices.
+
+    where:
+      connections: a `Connections`, but for its coefficients of iteration 0.
+      count: M-steps.
+      logits: whether x_j is returned in place of a_j.
+
+    Returns `route`, as `fused_em`.
+    Source: De Sousa Ribeiro et al. 2020, Algorithm 1; what differs from EM routing is in `posterior`.
+    """
+    own = np.ones(count, "float32"), np.float32(1.0), np.float32(VARIANCE_FLOOR), True
+
+    def route(poses, activations, matrices, beta_u, beta_a):
+        uniform = np.full(connections.child.shape, 1.0 / matrices.shape[2], "float32")
+        problem = em_forward.Problem(*problem_of(connections, activations, matrices), uniform, *own)
+        arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
+        found = _operation(problem)(*arrays)
+        return from_lanes(
+            *found, problem.child.shape[0], problem.types, tf.identity if logits else tf.sigmoid
+        )
 
     return route
 

@@ -64,9 +64,9 @@ def matrices_to_lanes(matrices):
     return tf.transpose(tf.reshape(matrices, (-1, POSE, matrices.shape[-1] // LANES, LANES)), (0, 2, 1, 3))
 
 
-def from_lanes(mean, logits, positions, types):
+def from_lanes(mean, logits, positions, types, activation=tf.sigmoid):
     """Flat means `[B, P, K, 16, lanes]` and logits -> poses `[B, P, O, 16]` and activations `[B, P, O]`."""
     blocks = -(-types // LANES)
     mean = tf.transpose(tf.reshape(mean, (-1, positions, blocks, POSE, LANES)), (0, 1, 2, 4, 3))
     mean = tf.reshape(mean, (-1, positions, blocks * LANES, POSE))[:, :, :types]
-    return mean, tf.sigmoid(tf.reshape(logits, (-1, positions, blocks * LANES))[:, :, :types])
+    return mean, activation(tf.reshape(logits, (-1, positions, blocks * LANES))[:, :, :types])
