@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 from oracles import em_routing as oracle
+from oracles import variational_bayes_routing as variational_bayes
 
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, VariationalBayesRouting, cpu
@@ -157,11 +158,8 @@ def assert_em_agrees_with_the_oracle(place, strides, host_calls):
     """EM routing of convolutional capsules, compiled or as a graph, and the oracle on votes made here."""
     poses, activations = capsules(place)
     layer, _ = twins(f"conv, stride {strides}", count=3)
-    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
-    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
-    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
     expected = oracle.em_routing(
-        votes.reshape(*votes.shape[:-2], SIDE * SIDE),
+        votes_between(poses, layer, strides),
         activations,
         np.asarray(layer.routing.beta_u, "float64"),
         np.asarray(layer.routing.beta_a, "float64"),
@@ -171,8 +169,31 @@ def assert_em_agrees_with_the_oracle(place, strides, host_calls):
         variance_floor=VARIANCE_FLOOR,
         mass_floor=MASS_FLOOR,
     )
+    assert_parents(layer, (poses, activations), host_calls, expected)
+
+
+def assert_variational_bayes_agrees_with_the_oracle(place, host_calls):
+    """The same of variational-Bayes routing."""
+    poses, activations = capsules(place)
+    layer, _ = twins("variational, conv", count=3)
+    betas = {name: np.asarray(getattr(layer.routing, name), "float64") for name in ("beta_u", "beta_a")}
+    votes = votes_between(poses, layer, 2)
+    expected = variational_bayes.variational_bayes_routing(votes, activations, **betas, stride=2)
+    assert_parents(layer, (poses, activations), host_calls, expected)
+
+
+def votes_between(poses, layer, strides):
+    """Votes `[B, H', W', 3, 3, types, O, 16]` of a convolutional layer, in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(poses, (3, 3), axis=(1, 2))[:, ::strides, ::strides]
+    # [B, H', W', types, row, column, ky, kx] with [ky, kx, types, column, O, entry]
+    votes = np.einsum("bhwircyx,yxicoe->bhwyxiore", windows, np.asarray(layer.kernel, "float64"))
+    return votes.reshape(*votes.shape[:-2], SIDE * SIDE)
+
+
+def assert_parents(layer, inputs, host_calls, expected):
+    """The parents of a layer are those that an oracle expects."""
     with cpu.host_calls(host_calls):
-        found, scores = layer((poses.astype("float32"), activations.astype("float32")))
+        found, scores = layer(tuple(part.astype("float32") for part in inputs))
     close = {"rtol": 2e-4, "atol": 2e-5}
     np.testing.assert_allclose(np.reshape(found, expected["poses"].shape), expected["poses"], **close)
     np.testing.assert_allclose(scores, expected["activations"], **close)

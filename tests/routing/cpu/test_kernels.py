@@ -14,6 +14,7 @@ from routed import (
     PLACES,
     assert_close,
     assert_em_agrees_with_the_oracle,
+    assert_variational_bayes_agrees_with_the_oracle,
     capsules,
     differentiated,
     names_of,
@@ -62,7 +63,7 @@ def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
-@pytest.mark.parametrize("kind", ["conv, stride 2", "classes", "similarity, conv"])
+@pytest.mark.parametrize("kind", ["conv, stride 2", "classes", "similarity, conv", "variational, conv"])
 def test_in_hard_places_it_is_as_good_as_the_graph(kind, place):
     inputs = capsules(place)
     assert_as_good_as_the_graph(*twins(kind, final_lambda=0.01), inputs)
@@ -72,6 +73,12 @@ def test_in_hard_places_it_is_as_good_as_the_graph(kind, place):
 @pytest.mark.parametrize("place", ["benign", "one active child", "silent children", "equal votes"])
 def test_it_agrees_with_the_oracle(place, strides):
     assert_em_agrees_with_the_oracle(place, strides, host_calls=True)
+
+
+# In the others there are parents without children, whose mean the oracle does not know.
+@pytest.mark.parametrize("place", ["benign", "one active child", "equal votes"])
+def test_variational_bayes_agrees_with_the_oracle(place):
+    assert_variational_bayes_agrees_with_the_oracle(place, host_calls=True)
 
 
 # The graphs of one routing differ in nothing that an empty batch meets.
@@ -113,7 +120,9 @@ def test_poses_of_any_size_have_the_activations_of_the_graph_in_float64(kind, sc
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["conv, stride 2", "conv, 20 types", "similarity, conv", "recurrent, conv"])
+@pytest.mark.parametrize(
+    "kind", ["conv, stride 2", "conv, 20 types", "similarity, conv", "variational, conv", "recurrent, conv"]
+)
 def test_votes_made_for_every_pass_are_those_that_are_kept(kind, monkeypatch):
     inputs = capsules("benign")
     layer, _ = twins(kind, count=3)
