@@ -213,7 +213,7 @@ def test_scaling_is_drawn_over_batch_types_grid_and_iterations():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "a recipe or --routing-alone is needed"),
+        ((), "a recipe, --routing-alone or --record is needed"),
         (("--routing-alone", "majority"), "must be one of em, dynamic"),
         (("matrix_em_smallnorb", "--batch", 0), "at least 1. Received: [0]"),
     ],
