@@ -55,6 +55,10 @@ class DenseCapsules(Routes, keras.layers.Layer):
         votes = ops.einsum("bid,idx->bix", children, kernel)
         return ops.reshape(votes, (-1, self.children, self.num_capsules, self.pose_dim))
 
+    def parent_shapes(self, batch):
+        """See `Routes`."""
+        return batch, self.num_capsules, self.pose_dim
+
     def votes_of(self, children):
         """See `Routes`."""
         return self.votes(children)

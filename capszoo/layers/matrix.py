@@ -134,6 +134,11 @@ class _RoutedCapsules(Routes, _PosedCapsules):
             ops.reshape(activations, (-1, *grid, self.types)),
         )
 
+    def parent_shapes(self, batch):
+        """See `Routes`."""
+        capsules = batch, *self._parent_grid(), self.types
+        return (*capsules, *self.pose_shape), capsules
+
     def votes_of(self, children):
         """See `Routes`."""
         votes = self.votes(self._positions_last(children)[0])

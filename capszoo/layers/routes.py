@@ -19,8 +19,21 @@ class Routes(abc.ABC):
     posed = True
 
     @abc.abstractmethod
+    def parent_shapes(self, batch):
+        """Shapes of the float32 tensors that a call returns for `batch` images, in a structure like theirs."""
+
+    @abc.abstractmethod
     def votes_of(self, children):
         """Votes `[B, ..., I, O, D]` of children as the layer takes them; a matrix is listed column by column."""
+
+    def compute_output_spec(self, children, num_iterations=None, return_history=False, **keywords):
+        if num_iterations is not None or return_history:
+            return super().compute_output_spec(children, num_iterations, return_history, **keywords)
+        # Known without tracing a routing, which takes most of the time in which a network is made.
+        batch = keras.tree.flatten(children)[0].shape[0]
+        return keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, dtype="float32"), self.parent_shapes(batch)
+        )
 
     def get_config(self):
         return {**super().get_config(), "routing": keras.saving.serialize_keras_object(self.routing)}

@@ -46,6 +46,10 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer)
         self.routing.build((None, self.children, self.num_capsules, 1))
 
+    def parent_shapes(self, batch):
+        """See `Routes`."""
+        return batch, self.num_capsules
+
     def votes_of(self, children):
         """See `Routes`; logits `[B, I, O, 1]`."""
         # [B, ..., D] -> [B, I, D]

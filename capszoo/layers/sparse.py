@@ -39,6 +39,10 @@ class LatentCapsules(DenseCapsules):
         super().build(input_shape)
         self.grid = tuple(input_shape[1:-1])
 
+    def parent_shapes(self, batch):
+        """See `Routes`."""
+        return super().parent_shapes(batch), (batch, self.num_capsules)
+
     def call(self, poses, num_iterations=None, return_history=False):
         route = None if return_history else self._without_votes(num_iterations)
         if route:

@@ -38,6 +38,8 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
 
     where:
       num_iterations: M-steps of every routing.
+      loss: "softmax_of_activations" (the authors' code), which takes the scores for logits and is at least 0.9 however
+        good the network, or "cross_entropy" of the activations' own logits.
 
     Coordinate addition adds (y + 1) / (10 H) and (x + 1) / (10 W) to the first two entries of the right-hand column of
     the votes that come from row y and column x of H x W capsules.
@@ -57,6 +59,7 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
     conv1_types: int = 16
     conv2_types: int = 16
     num_iterations: int = 3
+    loss: typing.Literal["softmax_of_activations", "cross_entropy"] = "softmax_of_activations"
 
     paper: typing.ClassVar[str] = "De Sousa Ribeiro et al. 2020"
     routing: typing.ClassVar[str] = "variational_bayes"
@@ -101,11 +104,11 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
         return VariationalBayesRouting(self.num_iterations, logits=True, name="routing")
 
     def objective(self, model, labels_per_image=1):
-        """Cross-entropy of a softmax over the scores themselves, as in the authors' code.
+        """The chosen loss on the scores. The paper names none.
 
-        The paper names no loss. Errors: `ValueError` for several labels per image.
+        Errors: `ValueError` for several labels per image.
         """
-        return classification(model, "softmax_of_activations", labels_per_image)
+        return classification(model, self.loss, labels_per_image)
 
 
 def _coordinates(side):
