@@ -26,6 +26,8 @@ def install(module, *words):
 
 install("capszoo", "capszoo")
 install("ai_edge_litert", "ai-edge-litert")
+# Of the age of the protobuf that TensorFlow came with.
+install("tf2onnx", "tf2onnx", "onnxruntime", f"protobuf=={importlib.metadata.version('protobuf')}")
 # Of TensorFlow's own age, and without its requirements, which would replace TensorFlow.
 major, minor, *_ = importlib.metadata.version("tensorflow").split(".")
 install("tensorflow_serving", "--no-deps", f"tensorflow-serving-api<={major}.{minor}.99")

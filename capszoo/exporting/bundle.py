@@ -18,6 +18,10 @@ from capszoo.exporting.examples import drawn, write_examples
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
+from capszoo.extras import require
+
+# What the processes that convert and reload import.
+CONVERSION = ("ai_edge_litert", "onnx", "tf2onnx", "onnxruntime")
 
 
 def export(
@@ -60,10 +64,10 @@ def export(
     Returns, as JSON has it: `name`, `version`, `image_shape`, `class_names`, `stages`, `examples`,
     `deviations` (the largest absolute ones by artefact and output), `files` (SHA-256 and bytes), `libraries`.
     Errors: `FileExistsError` for a version that exists, naming the next free one; `OSError` naming the bundle that a
-    disk has no room for; `ValueError` for
-    arguments and models that cannot be exported; `IntegrityError` for an artefact that does not say what the
-    model says.
+    disk has no room for; `ValueError` for arguments and models that cannot be exported; `MissingExtra`;
+    `IntegrityError` for an artefact that does not say what the model says.
     """
+    require("export", *CONVERSION)
     target = Path(directory) / _checked_name(name) / str(_checked_version(version))
     _refuse_existing(target)
     _check_model(model)

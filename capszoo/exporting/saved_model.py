@@ -51,15 +51,15 @@ class Signatures:
 
     def serving_default(self, images):
         """What the model serves of raw images."""
-        return in_chunks(self.predict, checked(images, self.image_shape))
+        return in_chunks(self.predict, checked(images, self.image_shape), _shapes(self.predictor))
 
     def predict_bytes(self, image_bytes):
         """What the model serves of encoded pictures."""
-        return in_chunks(self.predict, decoded(image_bytes, self.image_shape))
+        return in_chunks(self.predict, decoded(image_bytes, self.image_shape), _shapes(self.predictor))
 
     def features(self, images):
         """Outputs of every named stage, of raw images."""
-        return in_chunks(self._observe, checked(images, self.image_shape))
+        return in_chunks(self._observe, checked(images, self.image_shape), _shapes(self.observer))
 
     def _observe(self, images):
         return _float32(self.observer(self.preprocess(images), training=False))
@@ -73,7 +73,7 @@ class Signatures:
             archive.add_endpoint("serving_default", self.serving_default, images)
             archive.add_endpoint("predict_bytes", self.predict_bytes, image_bytes)
             archive.add_endpoint("features", self.features, images)
-        archive.write_out(str(path), verbose=False)
+            archive.write_out(str(path), verbose=False)
 
     def write_unchecked(self, path):
         """Writes a SavedModel of `predict` alone, for the converter."""
@@ -81,7 +81,7 @@ class Signatures:
         archive = keras.export.ExportArchive()
         with host_calls(False):
             archive.add_endpoint("serving_default", self.predict, images)
-        archive.write_out(str(path), verbose=False)
+            archive.write_out(str(path), verbose=False)
 
 
 def served(model):
@@ -207,6 +207,10 @@ def _stage_outputs(model, stages):
         for path, tensor in keras.tree.flatten_with_path(model.get_layer(stage).output):
             outputs["_".join(map(str, (stage, *path)))] = tensor
     return outputs
+
+
+def _shapes(model):
+    return {name: tensor.shape for name, tensor in model.output.items()}
 
 
 def _float32(outputs):

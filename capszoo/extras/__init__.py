@@ -5,6 +5,7 @@ from outside the core does so inside `extra`, so that a library that is missing 
 """
 
 import contextlib
+import importlib.util
 
 BACKENDS = ("tensorflow", "jax")
 
@@ -25,6 +26,17 @@ def extra(name: str):
         raise MissingExtra(
             f"{missing} is not installed. It comes with: pip install 'capszoo[{name}]'"
         ) from error
+
+
+def require(name: str, *libraries: str):
+    """Looks for libraries that another process will import, without importing them.
+
+    Errors: `MissingExtra` for the first that is not installed.
+    """
+    with extra(name):
+        for library in libraries:
+            if importlib.util.find_spec(library) is None:
+                raise ModuleNotFoundError(f"No module named {library!r}", name=library)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
 from capszoo.exporting.verification import require_agreement
+from capszoo.extras import MissingExtra
 from capszoo.models import DynamicCapsNet, SparseCapsNet, VariationalAutoencoder
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card
@@ -170,6 +171,15 @@ def test_a_large_batch_is_answered_like_its_parts(signatures, tiny_model, count)
         assert features[stage].shape[0] == count
 
 
+def test_a_library_that_only_the_conversion_needs_is_missed_before_anything_is_written(
+    tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(MissingExtra, match=r"tf2onnx is not installed.*capszoo\[export\]"):
+        export(tiny_model, tmp_path / "models", name="tiny")
+    assert not (tmp_path / "models").exists()
+
+
 def test_no_more_images_than_a_part_are_computed_at_once():
     sizes = []
 
@@ -179,7 +189,9 @@ def test_no_more_images_than_a_part_are_computed_at_once():
         return {"sums": tf.reduce_sum(images, (1, 2, 3))}
 
     images = tf.ones((2 * CHUNK + 5, 2, 2, 1))
-    np.testing.assert_array_equal(in_chunks(function, images)["sums"], np.full(2 * CHUNK + 5, 4.0))
+    np.testing.assert_array_equal(
+        in_chunks(function, images, {"sums": (None,)})["sums"], np.full(2 * CHUNK + 5, 4.0)
+    )
     assert sizes == [CHUNK, CHUNK, 5]
 
 

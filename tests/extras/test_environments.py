@@ -2,12 +2,11 @@
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from environments import interpreter, uv
 from tiny import RECIPE, write_mnist
 
 import capszoo
@@ -40,23 +39,14 @@ PRESETS = list(
 )
 
 
-def interpreter(version):
-    """A Python of this version: on the path, or one that pyenv keeps."""
-    kept = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
-    found = [str(path) for path in kept] or [shutil.which(f"python{version}")]
-    assert found[-1], f"Python {version} is needed"
-    return found[-1]
-
-
 def install(folder, python, extras, *options):
     """An environment with the package as a user installs it, in which nothing else can be imported."""
-    run = {"check": True, "cwd": ROOT, "stderr": subprocess.PIPE, "text": True}
-    subprocess.run([sys.executable, "-m", "uv", "venv", "-q", "--python", interpreter(python), folder], **run)
+    uv("venv", "-q", "--python", interpreter(python), folder)
     python = folder / "bin" / "python"
-    install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python]
+    install = ["pip", "install", "-q", "--python", python]
     wanted = [part for extra in extras for part in ("--extra", extra)]
-    subprocess.run([*install, *options, "-r", "pyproject.toml", *wanted], **run)
-    subprocess.run([*install, "--no-deps", ".", "./weights"], **run)
+    uv(*install, *options, "-r", "pyproject.toml", *wanted, cwd=ROOT)
+    uv(*install, "--no-deps", ".", "./weights", cwd=ROOT)
     return python
 
 

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from environments import wheel
 
 import capszoo
 
@@ -55,24 +56,16 @@ def test_weights_lie_in_one_of_the_packages_only():
     assert sorted(small | large) == sorted(capszoo.list_models(pretrained=True))
 
 
-def build(project, folder):
-    """The wheel of a project, as `make wheels` builds it."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(command, cwd=project, check=True, stdout=subprocess.PIPE)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """The wheel of the library."""
-    return build(ROOT, tmp_path_factory.mktemp("small"))
+    return wheel(ROOT, tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """The wheel of the large weights."""
-    return build(LARGE.parent, tmp_path_factory.mktemp("large"))
+    return wheel(LARGE.parent, tmp_path_factory.mktemp("large"))
 
 
 def test_the_wheel_brings_code_recipes_samples_cards_and_small_weights(small):

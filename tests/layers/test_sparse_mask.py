@@ -196,6 +196,7 @@ def test_boosts_let_every_capsule_win_in_the_end(rng):
     assert winners().min() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 def test_jax_counts_and_boosts_in_a_compiled_step(rng):
     support = rng.uniform(size=(8, 4)).astype("float32")

@@ -7,6 +7,7 @@ from support import fill
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.models import ProbabilisticCapsNet
+from capszoo.models.probabilistic import clusters
 from capszoo.models.probabilistic.clusters import clustered, objects_from_clusters, teach
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays, save_weights
@@ -46,6 +47,19 @@ def test_the_density_of_an_image_in_a_cluster_is_that_of_the_formula(found):
         expected += on * (np.log(share) - np.log(width).sum() - 0.5 * (error**2).sum())
         expected += (1 - on) * np.log(1 - share)
     assert densities[7, 2] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_likeliest_of_all_starts_is_taken_and_refined_on_all_images(monkeypatch):
+    # More clusters than kinds: what is found depends on the start.
+    poses, presence, _ = generated(noise=0.2)
+
+    def likelihoods(starts):
+        monkeypatch.setattr(clusters, "STARTS", starts)
+        return clustered(poses, presence, 6, least_width=0.02).log_likelihood(poses, presence)
+
+    monkeypatch.setattr(clusters, "START_IMAGES", 60)
+    ascending = [likelihoods(starts) for starts in (1, 16)]
+    assert ascending[0] < ascending[1] - 0.1
 
 
 def test_no_pose_near_the_one_found_is_more_likely(found):

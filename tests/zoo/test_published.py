@@ -1,5 +1,6 @@
 """What is published holds: weights load and behave, pictures are read, bundles agree, numbers can be measured again."""
 
+import functools
 import warnings
 from pathlib import Path
 
@@ -21,11 +22,12 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = capszoo.list_models(pretrained=True)
 BUNDLES = [
     # One is reloaded in every run of the tests; what it says is checked in a process of its own.
-    pytest.param(path, marks=() if path.parent.name == "matrix_em_smallnorb" else pytest.mark.slow)
+    pytest.param(path, marks=() if path.parent.name == "efficient_mnist" else pytest.mark.slow)
     for path in sorted((ROOT / "export" / "models").glob("*/[0-9]*"))
 ]
 
 
+@functools.cache
 def _load(name):
     # A stand-in for the data in the name warns, as it should.
     with warnings.catch_warnings():

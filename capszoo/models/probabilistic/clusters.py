@@ -9,6 +9,8 @@ from capszoo.extras import extra
 
 IMAGES = 16000
 ROUNDS = 8
+STARTS = 16
+START_IMAGES = 4000
 # Of a part in a cluster: what is nearer to 0 or 1 would never change its mind.
 LEAST_SHARE = 0.05
 LEAST_EXCESS = 0.02
@@ -150,6 +152,14 @@ class Arrangements:
         parts = np.sum(presence * on + (1 - presence) * np.log(1 - self.shares), axis=-1)
         return parts - 0.5 * np.sum(object_poses**2, axis=(-2, -1)) + np.log(self.weights)
 
+    def log_likelihood(self, poses, presence):
+        """The mean over images of the logarithm of the sum of all clusters' densities."""
+        with extra("train"):
+            from scipy.special import logsumexp
+
+        densities = self.log_densities(poses, presence, self.object_poses(poses, presence))
+        return float(np.mean(logsumexp(densities, axis=-1)))
+
     def members(self, poses, presence, object_poses):
         """How likely each image belongs to each cluster: `[n, K]`, rows that sum to one."""
         with extra("train"):
@@ -159,18 +169,34 @@ class Arrangements:
 
 
 def clustered(poses, presence, count, least_width):
-    """`Arrangements` of `count` clusters: k-means of the poses, then eight rounds of expectation maximisation.
+    """`Arrangements` of `count` clusters: the likeliest of sixteen starts on 4,000 images, refined on all.
+
+    A start is k-means of the poses and eight rounds of expectation maximisation; so is refining, without k-means.
+    Of a single start the clusters are now good, now bad: on MNIST those of lower likelihood also mix more digits.
 
     where:
       poses: `[n, N, 2, 3]`; presence: `[n, N]`; least_width: of c_ij.
     """
+    few = poses[:START_IMAGES], presence[:START_IMAGES]
+    starts = (_maximised(_begun(*few, count, least_width, seed), *few, least_width) for seed in range(STARTS))
+    best = max(starts, key=lambda arrangements: arrangements.log_likelihood(*few))
+    return _maximised(best, poses, presence, least_width)
+
+
+def _begun(poses, presence, count, least_width, seed):
+    """`Arrangements` of clusters by k-means."""
     with extra("train"):
         from sklearn.cluster import KMeans
 
-    labels = KMeans(count, n_init=1, max_iter=50, random_state=0).fit_predict(poses.reshape(len(poses), -1))
-    members = np.eye(count)[labels]
-    object_poses = np.zeros((len(poses), count, 2, 3))
-    arrangements = Arrangements.of(poses, presence, members, object_poses, least_width)
+    kmeans = KMeans(count, n_init=1, max_iter=50, random_state=seed)
+    members = np.eye(count)[kmeans.fit_predict(poses.reshape(len(poses), -1))]
+    return Arrangements.of(
+        poses, presence, members, np.zeros((len(poses), count, *poses.shape[2:])), least_width
+    )
+
+
+def _maximised(arrangements, poses, presence, least_width):
+    """`arrangements` after eight rounds of expectation maximisation."""
     for _ in range(ROUNDS):
         object_poses = arrangements.object_poses(poses, presence)
         members = arrangements.members(poses, presence, object_poses)
