@@ -1,5 +1,10 @@
-"""The first hour: run in a folder with `pictures/CLASS/*.png`, with capszoo installed as a wheel."""
+"""The first hour: run in a folder with `pictures/CLASS/*.png`, with capszoo installed as a wheel.
 
+Beside the pictures lie the guide `start.md` and the script of the notebook, `quick_start.py`.
+"""
+
+import os
+import re
 import subprocess
 import sys
 import warnings
@@ -112,3 +117,25 @@ again = keras.saving.load_model("own.keras")
 report = capszoo.export(again, "bundles", name="reloaded")
 assert report["class_names"] == names
 step(10, "the run and the reloaded model are exported")
+
+# The guide and the notebook as they are published, beside this script.
+code = re.findall(
+    r"^```python\n(.*?)^```", Path("start.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
+assert code
+for block in code:
+    said = {}
+    exec(block, said)
+    assert list(said["outputs"]["scores"].argmax(axis=-1)[:3]) == list(said["labels"][:3])
+step(11, "the guide's first lines do what they say")
+
+done = subprocess.run(
+    [sys.executable, "quick_start.py"],
+    env={**os.environ, "MPLBACKEND": "agg"},
+    capture_output=True,
+    text=True,
+    check=False,
+)
+assert done.returncode == 0, done.stderr
+assert re.search(r"right: (19|20) of 20", done.stdout), done.stdout
+step(12, "the quick start's notebook runs")

@@ -44,6 +44,8 @@ def python(tmp_path_factory):
 @pytest.mark.slow
 def test_the_first_hour(python, tmp_path):
     write_folder(tmp_path / "pictures", count=15)
+    for path in ("docs/start.md", "colab/quick_start.py"):
+        shutil.copy(ROOT / path, tmp_path)
     environment = {**os.environ, "CAPSZOO_HOME": str(tmp_path / "home")}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
@@ -51,4 +53,4 @@ def test_the_first_hour(python, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("step ")]
-    assert len(steps) == 10, done.stdout
+    assert len(steps) == 12, done.stdout
