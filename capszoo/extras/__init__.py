@@ -23,9 +23,7 @@ def extra(name: str):
         missing = _library(error)
         if missing in BACKENDS and missing not in name.split(","):
             name = f"{missing},{name}"
-        raise MissingExtra(
-            f"{missing} is not installed. It comes with: pip install 'capszoo[{name}]'"
-        ) from error
+        raise _missing(missing, name) from error
 
 
 def require(name: str, *libraries: str):
@@ -33,10 +31,9 @@ def require(name: str, *libraries: str):
 
     Errors: `MissingExtra` for the first that is not installed.
     """
-    with extra(name):
-        for library in libraries:
-            if importlib.util.find_spec(library) is None:
-                raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+    for library in libraries:
+        if importlib.util.find_spec(library) is None:
+            raise _missing(library, name)
 
 
 @contextlib.contextmanager
@@ -52,6 +49,10 @@ def backend():
             f"{missing} is not installed. It comes with: pip install 'capszoo[{missing}]'; "
             f"KERAS_BACKEND={' or '.join(BACKENDS)} chooses what networks run on."
         ) from error
+
+
+def _missing(library, name):
+    return MissingExtra(f"{library} is not installed. It comes with: pip install 'capszoo[{name}]'")
 
 
 def _library(error):
