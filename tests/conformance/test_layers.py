@@ -76,6 +76,7 @@ def test_saved_and_loaded_it_gives_identical_outputs(golden, tmp_path):
     close(outputs, expected, rtol=0, atol=0)
 
 
+@pytest.mark.rewritten
 @every_layer
 @pytest.mark.parametrize("how", ["graph", "xla"])
 def test_it_says_the_same_however_it_is_run(golden, how):

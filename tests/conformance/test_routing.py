@@ -153,6 +153,7 @@ def test_tiny_and_huge_votes_stay_finite(golden, magnitude):
         assert np.all(np.isfinite(array))
 
 
+@pytest.mark.rewritten
 @every_routing
 @pytest.mark.parametrize("how", ["graph", "xla", "tensor", "tensor_in_graph", "tensor_in_xla"])
 def test_it_says_the_same_however_it_is_run(golden, how):
@@ -277,6 +278,7 @@ def test_a_count_below_one_is_refused_whatever_it_is_given_as(golden):
             layer(votes, activations, num_iterations=count)
 
 
+@pytest.mark.rewritten
 @every_routing
 def test_no_images_have_no_parents(golden):
     layer, votes, activations = made(golden)

@@ -38,6 +38,9 @@ from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card
 from capszoo.zoo.integrity import IntegrityError, sha256_of
 
+# What is served is rewritten too.
+pytestmark = pytest.mark.rewritten
+
 WEIGHTS = locating.weights_folder()
 
 NET = DynamicCapsNet(channels=16, primary_types=4)

@@ -66,6 +66,7 @@ def test_em_agrees_with_the_oracle(place, strides):
     assert_em_agrees_with_the_oracle(place, strides, host_calls=False)
 
 
+@pytest.mark.rewritten
 @pytest.mark.usefixtures("_one_by_one")
 @pytest.mark.parametrize("how", ["graph", "xla"])
 @pytest.mark.parametrize("kind", ["conv, stride 2", pytest.param("recurrent, conv", marks=pytest.mark.slow)])

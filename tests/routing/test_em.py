@@ -433,6 +433,7 @@ def test_the_gradient_at_a_logit_of_zero_is_not_lost():
 # However it is run
 
 
+@pytest.mark.rewritten
 @every_variant
 @pytest.mark.parametrize("how", ["graph", "xla", "tensor", "tensor in graph", "tensor in xla"])
 def test_on_a_grid_it_says_the_same_however_it_is_run(how, variant):

@@ -720,6 +720,7 @@ def test_the_card_may_change_while_a_run_is_going_on(finished, recipes):
 # Losses that are not finite
 
 
+@pytest.mark.rewritten
 @pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
 def test_a_batch_with_nan_stops_the_run_at_its_last_good_checkpoint(small, tmp_path, monkeypatch, precision):
     """Also in float16, where the optimiser passes over gradients that are not finite and the weights stay so."""

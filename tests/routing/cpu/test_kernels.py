@@ -86,6 +86,7 @@ AS_GRAPH = ("conv, stride 2", "classes", "similarity, conv", "recurrent, conv")
 EMPTY = [*((kind, True) for kind in KINDS), *((kind, False) for kind in AS_GRAPH)]
 
 
+@pytest.mark.rewritten
 @pytest.mark.parametrize(("kind", "host_calls"), EMPTY)
 def test_no_images_have_no_parents_and_no_gradient(kind, host_calls):
     layer, _ = twins(kind, count=3)
