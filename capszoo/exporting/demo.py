@@ -14,7 +14,6 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from keras import ops
 
-import capszoo
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting.examples import drawn
@@ -25,6 +24,7 @@ from capszoo.models.architecture import Classifies, DecodesPoses, architecture_o
 from capszoo.routing.cpu import host_calls
 from capszoo.visualize import child_centres
 from capszoo.zoo.integrity import IntegrityError, sha256_of
+from capszoo.zoo.loading import load
 
 DESCRIPTION = "demo.json"
 
@@ -175,8 +175,8 @@ def _convert(functions, name, folder):
     archive.track(functions.model)
     with host_calls(False):
         archive.add_endpoint("serving_default", getattr(functions, name), specs)
-    saved = folder.with_name(name)
-    archive.write_out(str(saved), verbose=False)
+        saved = folder.with_name(name)
+        archive.write_out(str(saved), verbose=False)
     path = folder / f"{name}.float16.tflite"
     run_alone("convert_litert_script.py", saved, path)
     return path
@@ -220,7 +220,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("pictures", nargs="*", type=Path)
     arguments = parser.parse_args()
-    report = write_demo(capszoo.load(arguments.preset), arguments.folder, arguments.pictures)
+    report = write_demo(load(arguments.preset), arguments.folder, arguments.pictures)
     size = sum(file["bytes"] for file in report["files"].values())
     print(f"written: {arguments.folder}, {size / 1e6:.1f} MB, deviations {report['deviations']}")
 
