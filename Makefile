@@ -70,11 +70,14 @@ $(SITE)/ready: docs/requirements.txt
 docs/pictures/%/index.html: $(VENV)/ready
 	$(BIN)/capszoo visualize $(if $(findstring norb,$*),$(TOYS),$(DIGITS)) --model $* --out $(@D)
 
-# The demo: the network, which replaces the folder, then LiteRT for the browser.
-$(DEMO)/demo.json: $(VENV)/ready capszoo/exporting/demo.py capszoo/weights/dynamic_mnist/card.json
-	$(BIN)/python -m capszoo.exporting.demo dynamic_mnist $(DEMO) capszoo/data/samples/digits/*.png
+# The demos: a folder for each network, and LiteRT for the browser.
+$(DEMO)/digits/demo.json: $(VENV)/ready capszoo/exporting/demo.py capszoo/weights/dynamic_mnist/card.json
+	$(BIN)/python -m capszoo.exporting.demo dynamic_mnist $(@D) capszoo/data/samples/digits/*.png
 
-$(DEMO)/litert/core.js: $(DEMO)/demo.json docs/demo/package-lock.json
+$(DEMO)/toys/demo.json: $(VENV)/ready capszoo/exporting/demo.py capszoo/weights/matrix_em_smallnorb/card.json
+	$(BIN)/python -m capszoo.exporting.demo matrix_em_smallnorb $(@D) $(TOYS)
+
+$(DEMO)/litert/core.js: $(DEMO)/digits/demo.json $(DEMO)/toys/demo.json docs/demo/package-lock.json
 	mkdir -p $(LITERT) $(@D)
 	cp docs/demo/package.json docs/demo/package-lock.json $(LITERT)
 	cd $(LITERT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -27,56 +27,70 @@ from capszoo.zoo.integrity import IntegrityError, sha256_of
 from capszoo.zoo.loading import load
 
 DESCRIPTION = "demo.json"
+# Parameters of a network whose file is small in float32 too; routing's poses are touchy.
+SMALL = 1_000_000
 
 
 class DemoFunctions:
     """The two functions that the page runs, each of one image.
 
-        network   images -> scores, poses, coefficients, activations
-        decoder   poses, selection -> reconstruction
+        network   images -> seen, scores, poses, coefficients, activations
+        decoder   poses, selection -> reconstruction; where the architecture decodes poses
 
     where:
       images: float32 `[1, H, W, C]` in [0, 1], raw; `model.preprocess` is inside.
-      scores, poses: `[1, O]` and `[1, O, D]`, as the model gives them.
+      seen: what it makes of them, which the network takes; only where that is another image.
+      scores, poses: `[1, O]` and `[1, O, D]` (or `[1, O, P, P]`), as the model gives them.
       coefficients: `[1, I, O]`, c_ij of the last iteration of the last routing.
-      activations: `[1, I]`, of its children: the lengths of their poses. The children lie as `[rows, columns, types]`.
+      activations: `[1, I]`, of its children: where they have none of their own, the lengths of their poses. The
+        children lie as `[rows, columns, types]`.
       selection: `[1, 1, O]`, what each pose is multiplied with; one-hot where one capsule is decoded.
       reconstruction: `[1, H, W, C]` in [0, 1].
 
-    Errors: `ConfigError` for a model without classes or decoder; `ValueError` for one whose class capsules are not
-    routed from vector capsules on a grid.
+    Errors: `ConfigError` for a model without classes; `ValueError` for one whose class capsules are not routed from
+    capsules on a grid.
     """
 
     def __init__(self, model):
         self.model = model
-        self.architecture = architecture_of(model, DecodesPoses, "the demo")
-        architecture_of(model, Classifies, "the demo")
+        self.architecture = architecture_of(model, Classifies, "the demo")
         self.layer = (routed_layers(model) or [None])[-1]
         children = self.layer and self.layer.input
-        self.grid = tuple(getattr(children, "shape", ()))[1:-1]
+        poses = keras.tree.flatten(children)[0] if self.layer else None
+        self.grid = tuple(getattr(poses, "shape", ()))[1:4]
         # A grid of one position has nothing to show a map of.
-        if len(self.grid) != 3 or 1 in self.grid[:2]:
+        if len(self.grid) != 3 or len(poses.shape) < 5 or 1 in self.grid[:2]:
             raise ValueError(
-                "class capsules that are routed from vector capsules on a grid [B, H, W, types, D] are needed. "
+                "class capsules that are routed from capsules on a grid [B, H, W, types, ...] are needed. "
                 f"Received: {model.name!r}, of the grid {self.grid}"
             )
         self.preprocess = model.preprocess or Preprocessing()
+        self._changes = self.preprocess.resize or self.preprocess.crop or self.preprocess.standardise
         self.image_shape = tuple(model.raw_shape or model.input_shape[1:])
         self._below = keras.Model(model.input, children)
-        # Of the poses that come with the coefficients, so that the graph routes once.
-        self._above = keras.Model(model.output["poses"], model.output["scores"])
+        # Of the capsules that come with the coefficients, so that the graph routes once.
+        paired = isinstance(self.layer.output, (tuple, list))
+        self._above = None if paired else keras.Model(self.layer.output, model.output["scores"])
 
     def network(self, images):
         """The dict of `scores`, `poses`, `coefficients`, `activations`."""
-        children = self._below(self.preprocess(images), training=False)
-        poses, history = self.layer(children, return_history=True)
-        # [B, H, W, types, D] -> [B, I]
-        lengths = ops.sqrt(ops.sum(ops.square(children), axis=-1))
+        seen = self.preprocess(images)
+        children = self._below(seen, training=False)
+        parents, history = self.layer(children, return_history=True)
+        poses, scores = parents if self._above is None else (parents, self._above(parents))
+        if isinstance(children, (tuple, list)):
+            activations = children[1]
+        else:
+            activations = ops.sqrt(ops.sum(ops.square(children), axis=-1))
+        # An output that is the input itself comes back as something else from LiteRT in a browser.
+        changed = {"seen": seen} if self._changes else {}
         return {
-            "scores": self._above(poses),
+            **changed,
+            "scores": scores,
             "poses": poses,
             "coefficients": history[-1],
-            "activations": ops.reshape(lengths, (-1, math.prod(self.grid))),
+            # [B, H, W, types] -> [B, I]
+            "activations": ops.reshape(activations, (-1, math.prod(self.grid))),
         }
 
     def decoder(self, poses, selection):
@@ -87,29 +101,31 @@ class DemoFunctions:
     @property
     def inputs(self):
         """By function the shapes of its inputs, by name."""
-        poses = (1, *self.model.output["poses"].shape[1:])
-        return {
-            "network": {"images": (1, *self.image_shape)},
-            "decoder": {"poses": poses, "selection": (1, 1, poses[1])},
-        }
+        inputs = {"network": {"images": (1, *self.image_shape)}}
+        if self.architecture.has(DecodesPoses):
+            poses = (1, *self.model.output["poses"].shape[1:])
+            inputs["decoder"] = {"poses": poses, "selection": (1, 1, poses[1])}
+        return inputs
 
 
 def write_demo(model, folder, pictures=()) -> dict:
     """Writes what the demo page needs of `model` into `folder`, which is made or replaced.
 
         network.float16.tflite, decoder.float16.tflite    see `DemoFunctions`; operators of LiteRT only, batch 1
+          (`.float32` where the network has less than a million parameters)
         pictures/                                         the given ones, to choose from
         demo.json                                         what this function returns
 
     where:
       model: a preset with weights, as `capszoo.load` gives it.
-      pictures: paths of images of the model's shape, whose names begin with their class, as `3_a.png`.
+      pictures: paths of images of the model's shape, whose names begin with their class, as `3_a.png`; a stereo pair
+        has its left view in the left half.
 
     Before anything is visible, both files are run by LiteRT on `pictures` (or on drawn blobs) and compared with the
     Keras model.
-    Returns, as JSON has it: `preset`, `title`, `paper`, `measured`, `class_names`, `image_shape`, `grid` (rows,
-    columns, types of the children), `centres` (of their receptive fields, in pixels, by axis), `files` (SHA-256 and
-    bytes), `deviations` (the largest absolute ones by output), `pictures` (their paths).
+    Returns, as JSON has it: `preset`, `title`, `paper`, `measured`, `class_names`, `image_shape`, `seen_shape`, `grid`
+    (rows, columns, types of the children), `centres` (of their receptive fields, in pixels of what is seen, by axis),
+    `files` (SHA-256 and bytes), `deviations` (the largest absolute ones by output), `pictures` (their paths).
     Errors: see `DemoFunctions`; `ValueError` for a model without a card; `FileExistsError` for a folder with anything
     but a demo in it; `IntegrityError` for a file that deviates from the Keras model by more than float16 weights
     explain.
@@ -149,17 +165,18 @@ def write_demo(model, folder, pictures=()) -> dict:
 
 def deviations_of(functions, files, images) -> dict:
     """The largest absolute deviations of the `files` from the Keras model, by output, over `images[B, H, W, C]`."""
-    network, decoder = (
-        Interpreter(str(files[name])).get_signature_runner() for name in ("network", "decoder")
-    )
+    runners = {name: Interpreter(str(path)).get_signature_runner() for name, path in files.items()}
     expected = functions.network(images) | functions.model(functions.preprocess(images), training=False)
     largest = {}
     for number, image in enumerate(images):
-        received = network(images=image[None])
-        # The decoder by itself: of the poses that Keras has found.
-        poses = np.asarray(expected["poses"][number : number + 1])
-        selection = np.eye(poses.shape[1], dtype="float32")[[[int(np.argmax(expected["scores"][number]))]]]
-        received |= decoder(poses=poses, selection=selection)
+        received = runners["network"](images=image[None])
+        if "decoder" in runners:
+            # The decoder by itself: of the poses that Keras has found.
+            poses = np.asarray(expected["poses"][number : number + 1])
+            selection = np.eye(poses.shape[1], dtype="float32")[
+                [[int(np.argmax(expected["scores"][number]))]]
+            ]
+            received |= runners["decoder"](poses=poses, selection=selection)
         for name, values in received.items():
             difference = np.abs(values[0] - np.asarray(expected[name][number])).max()
             # NaN would be lost in a maximum of Python's.
@@ -168,7 +185,7 @@ def deviations_of(functions, files, images) -> dict:
 
 
 def _convert(functions, name, folder):
-    """The .tflite file of one function, with float16 weights."""
+    """The .tflite file of one function, with float16 weights where they are many."""
     specs = [tf.TensorSpec(shape, tf.float32, name=key) for key, shape in functions.inputs[name].items()]
     archive = keras.export.ExportArchive()
     # The archive finds the weights that it writes in the model.
@@ -177,7 +194,8 @@ def _convert(functions, name, folder):
         archive.add_endpoint("serving_default", getattr(functions, name), specs)
         saved = folder.with_name(name)
         archive.write_out(str(saved), verbose=False)
-    path = folder / f"{name}.float16.tflite"
+    numbers = "float16" if functions.model.count_params() > SMALL else "float32"
+    path = folder / f"{name}.{numbers}.tflite"
     run_alone("convert_litert_script.py", saved, path)
     return path
 
@@ -208,6 +226,7 @@ def _facts(functions):
         "measured": card.metrics[0].sentence(),
         "class_names": [str(name) for name in model.class_names],
         "image_shape": list(functions.image_shape),
+        "seen_shape": list(model.input_shape[1:]),
         "grid": list(functions.grid),
         "centres": {"rows": rows.tolist(), "columns": columns.tolist()},
     }

@@ -1,8 +1,9 @@
-// The network and its decoder, run by LiteRT in this page.
+// The network, and its decoder if it has one, run by LiteRT in this page.
 
 import { loadAndCompile, loadLiteRt, Tensor } from "./built/litert/core.js";
 
 const BUILT = new URL("./built/", import.meta.url);
+const FOLDER = new URL(`${document.getElementById("demo").dataset.network}/`, BUILT);
 
 const LITERT = new URL("litert/litert_wasm_compat_internal", BUILT).href; // without the ends of its two files
 
@@ -13,7 +14,7 @@ const LITERT = new URL("litert/litert_wasm_compat_internal", BUILT).href; // wit
  */
 export async function describe() {
   const [described, litert] = await Promise.all([
-    found(fetch(new URL("demo.json", BUILT))),
+    found(fetch(new URL("demo.json", FOLDER))),
     found(fetch(`${LITERT}.wasm`, { method: "HEAD" })),
   ]);
   const description = await described.json();
@@ -30,26 +31,32 @@ async function found(request) {
 }
 
 /** The address of a file of the demo. */
-export const addressOf = (name) => new URL(name, BUILT).href;
+export const addressOf = (name) => new URL(name, FOLDER).href;
 
-/** Loads LiteRT and both files. Errors: what says why not. */
+/** Loads LiteRT and all files. Errors: what says why not. */
 export async function load(description) {
   if (typeof WebAssembly !== "object") throw new Error("this browser has no WebAssembly");
-  const files = description.files;
-  const [network, decoder] = await Promise.all([download(files.network), download(files.decoder), startLiteRt()]);
-  const options = { accelerator: "wasm" };
-  return new Network(description, await loadAndCompile(network, options), await loadAndCompile(decoder, options));
+  const names = Object.keys(description.files);
+  const [, ...files] = await Promise.all([startLiteRt(), ...names.map((name) => download(description.files[name]))]);
+  const models = {};
+  for (const [index, name] of names.entries())
+    models[name] = await loadAndCompile(files[index], { accelerator: "wasm" });
+  return new Network(description, models);
 }
 
 class Network {
-  constructor(description, network, decoder) {
+  constructor(description, { network, decoder }) {
     this.imageShape = description.image_shape;
     this.classes = description.class_names.length;
     this.network = network;
     this.decoder = decoder;
   }
 
-  /** Scores [O], poses [O * D], coefficients [I * O] and activations [I] of an image [H * W * C] in [0, 1]. */
+  /**
+   * Scores [O], poses [O * D], coefficients [I * O] and activations [I] of an image [H * W * C] in [0, 1].
+   *
+   * And what is `seen`, where that is another image.
+   */
   analyse(image) {
     return run(this.network, { images: [image, [1, ...this.imageShape]] });
   }
@@ -70,7 +77,7 @@ class Network {
 async function download({ name, sha256 }) {
   const digest = sha256.match(/../g).map((byte) => String.fromCharCode(parseInt(byte, 16)));
   const integrity = `sha256-${btoa(digest.join(""))}`;
-  const response = await found(fetch(new URL(name, BUILT), { integrity }));
+  const response = await found(fetch(new URL(name, FOLDER), { integrity }));
   return new Uint8Array(await response.arrayBuffer());
 }
 

@@ -9,18 +9,19 @@ const LARGEST = 0.25; // offset of a pose's dimension, as in Figure 4 of Sabour 
 
 const part = (name) => document.getElementById(`demo-${name}`);
 const say = (text) => (part("status").textContent = text);
+const words = document.getElementById("demo").dataset; // what the page calls its pictures and scores
 
 class Page {
   constructor(description) {
     this.description = description;
     this.names = description.class_names;
     this.wanted = null; // what gives the image that was drawn or chosen last
-    this.state = null; // an image, the network's outputs, which class is shown
+    this.state = null; // the network's outputs, which class is shown
     this.analyseLatest = oneAtATime(() => this.analyse());
     this.decodeLatest = oneAtATime(() => this.decode());
-    this.pen = new Pen(part("canvas"), part("cursor"), () => this.update(() => this.drawn()));
-    part("clear").addEventListener("click", () => this.clear());
-    part("reset").addEventListener("click", () => busyUntil(this.show(this.state.shown)));
+    if (part("canvas")) this.pen = new Pen(part("canvas"), part("cursor"), () => this.update(() => this.drawn()));
+    part("clear")?.addEventListener("click", () => this.clear());
+    part("reset")?.addEventListener("click", () => busyUntil(this.show(this.state.shown)));
     part("scale").style.backgroundImage = scaleOfColours;
     this.addPictures();
     this.addLengths();
@@ -33,12 +34,12 @@ class Page {
   }
 
   clear() {
-    this.pen.clear();
+    this.pen?.clear();
     this.wanted = this.state = null;
-    showLengths(part("lengths"), this.names.map(() => 0), this.names, -1, -1);
+    showLengths(part("lengths"), this.names.map(() => 0), this.names, -1, -1, words.score);
     part("result").hidden = true;
     const first = this.network ? "" : ` The first one loads ${megabytes(this.description.bytes)}.`;
-    say(`Draw a digit, or choose one.${first}`);
+    say(`${words.invitation}${first}`);
   }
 
   /** The network gets the image that `wanted`, a function, gives by the time it is free. */
@@ -54,27 +55,28 @@ class Page {
     }
     const image = this.wanted?.();
     if (!image) return; // cleared while the network was loading
-    const outputs = await this.network.analyse(image);
+    const outputs = { seen: image, ...(await this.network.analyse(image)) };
     if (!this.wanted) return;
     const winner = outputs.scores.indexOf(Math.max(...outputs.scores));
     const maps = coefficientMaps(outputs, this.description.grid, this.names.length);
-    this.state = { image, outputs, winner, maps };
+    this.state = { outputs, winner, maps };
     part("largest").textContent = Math.max(...maps).toFixed(1);
-    paintImage(part("input"), image, this.description.image_shape);
+    paintImage(part("input"), outputs.seen, this.description.seen_shape);
     part("result").hidden = false;
-    const length = outputs.scores[winner].toFixed(3);
-    say(`The most active capsule is that of ${this.names[winner]}: length ${length}.`);
+    const score = outputs.scores[winner].toFixed(3);
+    say(`The most active capsule is that of ${this.names[winner]}: ${words.score} ${score}.`);
     await this.show(winner);
   }
 
   /** Shows the capsule of one class, its pose as the network gives it. */
   async show(shown) {
-    const { image, outputs, winner, maps } = Object.assign(this.state, { shown });
+    const { outputs, winner, maps } = Object.assign(this.state, { shown });
     const name = this.names[shown];
-    showLengths(part("lengths"), outputs.scores, this.names, winner, shown);
-    paintMap(part("map"), image, maps, shown, this.description);
+    showLengths(part("lengths"), outputs.scores, this.names, winner, shown, words.score);
+    paintMap(part("map"), outputs.seen, maps, shown, this.description);
     showChildren(part("children"), outputs, shown, this.description);
     document.querySelectorAll(".demo-shown").forEach((element) => (element.textContent = name));
+    if (!this.network.decoder) return;
     part("reconstruction").setAttribute("aria-label", `What the decoder makes of the capsule of ${name}`);
     this.setSliders(outputs.poses.length / this.names.length);
     await this.decodeLatest();
@@ -86,7 +88,7 @@ class Page {
     const poses = outputs.poses.slice();
     const sliders = part("sliders").querySelectorAll("input");
     sliders.forEach((slider, dimension) => (poses[shown * sliders.length + dimension] += Number(slider.value)));
-    paintImage(part("reconstruction"), await this.network.decode(poses, shown), this.description.image_shape);
+    paintImage(part("reconstruction"), await this.network.decode(poses, shown), this.description.seen_shape);
   }
 
   /** All offsets zero; makes the sliders where there are none. */
@@ -116,7 +118,7 @@ class Page {
       const picture = Object.assign(new Image(), { src: addressOf(path), alt: "" });
       const button = Object.assign(document.createElement("button"), { type: "button" });
       const name = path.split("/").pop().split(".")[0];
-      button.setAttribute("aria-label", `Digit ${name.replace("_", ", hand ")}`);
+      button.setAttribute("aria-label", `${words.each} ${name.replace("_", ", ")}`);
       button.dataset.picture = name;
       button.append(picture);
       button.addEventListener("click", () => busyUntil(this.choose(picture)));
@@ -126,8 +128,8 @@ class Page {
 
   async choose(picture) {
     await picture.decode();
-    this.pen.show(picture);
-    const pixels = pixelsOf(picture);
+    this.pen?.show(picture);
+    const pixels = pixelsOf(picture, this.description.image_shape);
     this.update(() => pixels);
   }
 
@@ -162,14 +164,17 @@ function oneAtATime(task) {
   };
 }
 
-/** The first channel of a picture: Float32Array [height * width] in [0, 1]. */
-function pixelsOf(picture) {
-  const [width, height] = [picture.naturalWidth, picture.naturalHeight];
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+/** A grey picture of one view or of several side by side: Float32Array [height * width * views] in [0, 1]. */
+function pixelsOf(picture, [height, width, views]) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: width * views, height });
   const context = canvas.getContext("2d");
   context.drawImage(picture, 0, 0);
-  const pixels = context.getImageData(0, 0, width, height).data;
-  return Float32Array.from({ length: width * height }, (_, index) => pixels[4 * index] / 255);
+  const pixels = context.getImageData(0, 0, width * views, height).data;
+  return Float32Array.from({ length: height * width * views }, (_, index) => {
+    const [place, view] = [Math.floor(index / views), index % views];
+    const [row, column] = [Math.floor(place / width), place % width];
+    return pixels[4 * ((row * views + view) * width + column)] / 255;
+  });
 }
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(0)} MB`;

@@ -1,11 +1,20 @@
 // What the page shows of a network's outputs.
 
-/** An image [height * width] in [0, 1] in grey, a pixel of the canvas for each of its own. */
-export function paintImage(canvas, image, [height, width]) {
+/**
+ * The first view of an image [height * width * views] in grey, a pixel of the canvas for each of its own.
+ *
+ * From black at 0 to white at 1; a standardised image, which has no black and white of its own, from its least value to
+ * its largest.
+ */
+export function paintImage(canvas, image, [height, width, views]) {
   Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d");
   const pixels = context.createImageData(width, height);
-  image.forEach((value, index) => pixels.data.set([255 * value, 255 * value, 255 * value, 255], 4 * index));
+  const [least, largest] = [Math.min(0, ...image), Math.max(1, ...image)];
+  for (let index = 0; index < height * width; index++) {
+    const level = (255 * (image[index * views] - least)) / (largest - least);
+    pixels.data.set([level, level, level, 255], 4 * index);
+  }
   context.putImageData(pixels, 0, 0);
 }
 
@@ -36,9 +45,9 @@ function colour(value) {
 
 /** The map of the class `shown` over the image, a square about the centre of each position's receptive field. */
 export function paintMap(canvas, image, maps, shown, description) {
-  const [height, width] = description.image_shape;
+  const width = description.seen_shape[1];
   const small = document.createElement("canvas");
-  paintImage(small, image, [height, width]);
+  paintImage(small, image, description.seen_shape);
   const context = canvas.getContext("2d");
   const scale = canvas.width / width;
   context.imageSmoothingEnabled = false;
@@ -60,13 +69,13 @@ export function paintMap(canvas, image, maps, shown, description) {
 /** The colours of a map as a background. */
 export const scaleOfColours = `linear-gradient(to right, ${[0, 0.5, 1].map(colour).join(", ")})`;
 
-/** A row for each class: a button that chooses it, with the length of its capsule. */
-export function showLengths(list, scores, names, winner, shown) {
+/** A row for each class: a button that chooses it, with the score of its capsule, which is called `called`. */
+export function showLengths(list, scores, names, winner, shown, called) {
   [...list.children].forEach((row, index) => {
     const length = scores[index];
     row.dataset.length = length;
     row.setAttribute("aria-pressed", index === shown);
-    row.setAttribute("aria-label", `Class ${names[index]}: length ${length.toFixed(3)}`);
+    row.setAttribute("aria-label", `Class ${names[index]}: ${called} ${length.toFixed(3)}`);
     row.classList.toggle("demo-winner", index === winner);
     row.querySelector(".demo-fill").style.width = `${100 * length}%`;
     row.querySelector(".demo-number").textContent = length.toFixed(3);

@@ -6,12 +6,14 @@ import json
 import shutil
 import subprocess
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import capszoo
+from capszoo.data import samples
 from capszoo.data.samples import digits
 from capszoo.exporting.demo import DemoFunctions
 from capszoo.exporting.verification import FLOAT16_TOLERANCE
@@ -176,10 +178,54 @@ def test_no_request_leaves_the_machine_and_the_console_has_no_error(said, addres
 
 
 def test_the_page_says_how_much_the_first_digit_loads(said, site):
-    loaded = ("*.tflite", "*.wasm")
-    size = sum(path.stat().st_size for pattern in loaded for path in (site / "demo/built").rglob(pattern))
+    built = site / "demo/built"
+    loaded = [*built.glob("digits/*.tflite"), *built.glob("litert/*.wasm")]
+    size = sum(path.stat().st_size for path in loaded)
     assert said["before"] == f"Draw a digit, or choose one. The first one loads {size / 1e6:.0f} MB."
 
 
 def test_a_browser_that_cannot_run_it_is_told_so(said):
     assert said["without_webassembly"] == "The demo cannot run here: this browser has no WebAssembly."
+
+
+@pytest.fixture(scope="module")
+def toys(said):
+    """What was shown of the sample toys, in their order; what the Keras model's functions say; and the labels."""
+    images, labels = samples.toys()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        functions = DemoFunctions(capszoo.load("matrix_em_smallnorb"))
+    outputs = {name: np.asarray(values) for name, values in functions.network(images).items()}
+    return [said["toys"][name] for name in sorted(said["toys"])], outputs, functions, labels
+
+
+def test_chosen_toys_are_seen_as_the_keras_model_sees_them(toys):
+    states, outputs, functions, labels = toys
+    assert len(states) == len(labels) == 5
+    names = [functions.model.class_names[index] for index in outputs["scores"].argmax(axis=-1)]
+    assert [state["capsule"] for state in states] == names
+    np.testing.assert_allclose(rows(states, "lengths"), outputs["scores"], atol=1e-4)
+    for state, seen in zip(states, outputs["seen"], strict=True):
+        least, largest = min(0, seen.min()), max(1, seen.max())
+        expected = 255 * (seen[..., 0] - least) / (largest - least)
+        np.testing.assert_allclose(np.reshape(state["input"], expected.shape), expected, atol=1)
+        assert "activation 0." in state["status"] or "activation 1." in state["status"]
+
+
+def test_the_children_of_a_toys_capsule_send_most(toys):
+    states, outputs, functions, _ = toys
+    for number, state in enumerate(states):
+        shown = outputs["scores"][number].argmax()
+        sent = (outputs["activations"][number] * outputs["coefficients"][number, :, shown]).reshape(
+            functions.grid
+        )
+        table = np.array(state["children"])
+        places = tuple(table[:, :3].astype(int).T - 1)
+        np.testing.assert_allclose(sent[places], np.sort(sent, axis=None)[: -len(table) - 1 : -1], atol=1e-4)
+        # Colours of the map rise with what is sent, the toy shining through by a quarter.
+        assert np.ptp(np.reshape(state["map"], (280, 280))) > 30
+
+
+def test_toys_are_chosen_and_not_drawn(toys):
+    for state in toys[0]:
+        assert state["reconstruction"] is None

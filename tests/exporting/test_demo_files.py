@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 import capszoo
 import capszoo.exporting.demo
 from capszoo.config import ConfigError
-from capszoo.data.samples import digits
+from capszoo.data.samples import digits, toys
 from capszoo.exporting.demo import DemoFunctions, require_agreement, write_demo
 from capszoo.models import DynamicCapsNet
 from capszoo.visualize import coefficient_maps, coefficients
@@ -62,14 +62,33 @@ def test_the_decoder_reconstructs_from_the_selected_capsule_alone(functions, ima
 
 
 def test_a_model_that_cannot_be_shown_is_refused(tiny_model, tmp_path):
-    without = DynamicCapsNet(channels=8, primary_types=2, decoder=False).build((28, 28, 1), 10)
-    with pytest.raises(ConfigError, match="the demo needs an architecture that decodes"):
-        write_demo(without, tmp_path / "demo")
+    with pytest.raises(ConfigError, match="the demo needs an architecture that classifies"):
+        write_demo(capszoo.create("vae_mnist"), tmp_path / "demo")
     with pytest.raises(ValueError, match=r"on a grid .* 'efficient', of the grid \(1, 1, 16\)"):
         write_demo(capszoo.create("efficient_mnist"), tmp_path / "demo")
     with pytest.raises(ValueError, match="with weights and a card"):
         write_demo(tiny_model, tmp_path / "demo")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_decoder_there_is_the_network_alone():
+    without = DynamicCapsNet(channels=8, primary_types=2, decoder=False).build((28, 28, 1), 10)
+    assert list(DemoFunctions(without).inputs) == ["network"]
+
+
+def test_capsules_with_activations_of_their_own_are_shown_as_they_are():
+    pairs, _ = toys()
+    model = capszoo.create("matrix_em_smallnorb")
+    functions = DemoFunctions(model)
+    received = functions.network(pairs[:2])
+    seen = model.preprocess(pairs[:2])
+    np.testing.assert_array_equal(received["seen"], seen)
+    expected = model(seen)
+    for name in ("scores", "poses"):
+        np.testing.assert_allclose(received[name], expected[name], atol=1e-4)
+    sent = np.asarray(received["activations"])[..., None] * np.asarray(received["coefficients"])
+    maps = sent.reshape(2, *functions.grid, 5).sum(axis=-2)
+    np.testing.assert_allclose(maps, coefficient_maps(model, np.asarray(seen)), atol=1e-5)
 
 
 @pytest.mark.parametrize("deviation", [0.006, float("nan")])

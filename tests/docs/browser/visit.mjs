@@ -8,7 +8,7 @@ const QUIET = ["background-networking", "component-update", "sync", "gpu"].map((
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--no-first-run", ...QUIET] });
 const page = await browser.newPage({ viewport: { width: 1280, height: 1400 } });
-const said = { requests: [], errors: [], pictures: {} };
+const said = { requests: [], errors: [], pictures: {}, toys: {} };
 page.on("request", (request) => said.requests.push(request.url()));
 page.on("pageerror", (error) => said.errors.push(error.message));
 page.on("console", (line) => line.type() === "error" && said.errors.push(line.text()));
@@ -20,6 +20,7 @@ async function shown() {
   return page.evaluate(() => {
     const pixels = (id) => {
       const canvas = document.getElementById(id);
+      if (!canvas) return null;
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
       return [...data].filter((_, index) => index % 4 === 0);
     };
@@ -72,6 +73,12 @@ said.typed = await after(async () => {
   await page.keyboard.press("Space");
   for (let step = 0; step < 10; step++) await page.keyboard.press("ArrowDown");
 });
+
+await page.goto(`${address}/demo_toys.html`);
+await page.waitForSelector("#demo-pictures button");
+for (const button of await page.$$("#demo-pictures button"))
+  said.toys[await button.getAttribute("data-picture")] = await after(() => button.click());
+await page.screenshot({ path: `${folder}/toys.png` });
 
 const old = await browser.newPage();
 await old.addInitScript(() => delete globalThis.WebAssembly);
