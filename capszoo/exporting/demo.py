@@ -73,7 +73,7 @@ class DemoFunctions:
         self._above = None if paired else keras.Model(self.layer.output, model.output["scores"])
 
     def network(self, images):
-        """The dict of `scores`, `poses`, `coefficients`, `activations`."""
+        """The dict of `scores`, `poses`, `coefficients`, `activations`, and of `seen` where it is there."""
         seen = self.preprocess(images)
         children = self._below(seen, training=False)
         parents, history = self.layer(children, return_history=True)
@@ -203,7 +203,8 @@ def _convert(functions, name, folder):
 def require_agreement(deviations):
     """Errors: `IntegrityError` for an output that deviates by more than float16 weights explain.
 
-    All outputs are at most about 1, so the allowed deviation is absolute.
+    The allowed deviation is absolute: outputs of vector capsules are at most about 1. Poses of matrices
+    may be some times that, of networks that are small and have float32 files.
     """
     for name, deviation in deviations.items():
         # Written so that NaN fails.

@@ -70,7 +70,7 @@ def _hours(name, record):
 def _scatter(results, places, curves=False):
     """Test errors, a row of panels for each data set and in it one for each of `places`, see `_costs`."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, NullFormatter
+    from matplotlib.ticker import NullFormatter
 
     rows = _points(results)
     routings = sorted({record.routing for points in rows.values() for record in points.values()})
@@ -86,7 +86,7 @@ def _scatter(results, places, curves=False):
             for name, record in records.items():
                 _point(axes, name, record, place(name, record), colours, markers, curves)
             axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.xaxis.set_major_formatter(_thousands)
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_formatter(_digits)
             axes.yaxis.set_minor_formatter(
@@ -98,6 +98,13 @@ def _scatter(results, places, curves=False):
             if by_routing:
                 axes.legend(by_routing.values(), by_routing.keys(), fontsize="x-small", title="routing")
     return figure
+
+
+def _thousands(value, at):
+    """10k for 10,000; what is below one stays a number: 0.01 hours are no 10m."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(sep="")(value, at) if value >= 1 else f"{value:g}"
 
 
 def _digits(value, at):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import capszoo
+from capszoo import visualize
 from capszoo.data import samples
 from capszoo.data.samples import digits
 from capszoo.exporting.demo import DemoFunctions
@@ -222,10 +223,17 @@ def test_the_children_of_a_toys_capsule_send_most(toys):
         table = np.array(state["children"])
         places = tuple(table[:, :3].astype(int).T - 1)
         np.testing.assert_allclose(sent[places], np.sort(sent, axis=None)[: -len(table) - 1 : -1], atol=1e-4)
-        # Colours of the map rise with what is sent, the toy shining through by a quarter.
-        assert np.ptp(np.reshape(state["map"], (280, 280))) > 30
+        # As of digits; a pixel of what is seen is 8.75 of the canvas.
+        centres = np.array(visualize.child_centres(functions.model)[0], int)
+        canvas, at = np.reshape(state["map"], (280, 280)), (8.75 * (centres + 0.5)).astype(int)
+        grey = np.reshape(state["input"], (32, 32))[np.ix_(centres, centres)]
+        colours = canvas[np.ix_(at, at)] - 0.25 * grey
+        rising = colours.ravel()[np.argsort(sent.sum(axis=-1), axis=None)]
+        assert np.diff(rising).min() > -3
+        assert np.ptp(rising) > 10
 
 
-def test_toys_are_chosen_and_not_drawn(toys):
+def test_toys_are_chosen_and_not_drawn(toys, said):
+    assert said["pens"] == 0
     for state in toys[0]:
         assert state["reconstruction"] is None

@@ -1,6 +1,7 @@
 """What the demo page runs says what the Keras model says."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -169,3 +170,41 @@ def test_float16_weights_lose_little(written):
     deviations = written[1]["deviations"]
     assert set(deviations) == {"scores", "poses", "coefficients", "activations", "reconstruction"}
     assert 0 < max(deviations.values()) < 1e-3
+
+
+@pytest.fixture(scope="module")
+def toy_files(tmp_path_factory):
+    """The folder of the site's demo of toys, and what was returned."""
+    folder = tmp_path_factory.mktemp("site") / "toys"
+    pairs = sorted((PICTURES[0].parents[1] / "toys").glob("*.png"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = capszoo.load("matrix_em_smallnorb")
+    return folder, write_demo(model, folder, pairs)
+
+
+@pytest.mark.slow
+def test_the_network_of_toys_is_one_small_file_of_litert_only(toy_files):
+    folder, report = toy_files
+    assert list(report["files"]) == ["network"]
+    path = folder / report["files"]["network"]["name"]
+    assert path.name == "network.float32.tflite"
+    assert path.stat().st_size < 1e6
+    images = Interpreter(str(path)).get_signature_runner().get_input_details()["images"]
+    assert images["shape_signature"].tolist() == [1, 96, 96, 2]
+    model = schema.Model.GetRootAsModel(path.read_bytes(), 0)
+    assert not any(model.OperatorCodes(i).CustomCode() for i in range(model.OperatorCodesLength()))
+
+
+@pytest.mark.slow
+def test_the_network_of_toys_says_what_the_model_says(toy_files):
+    report = toy_files[1]
+    assert set(report["deviations"]) == {"seen", "scores", "poses", "coefficients", "activations"}
+    assert 0 < max(report["deviations"].values()) < 1e-3
+    assert (report["image_shape"], report["seen_shape"], report["grid"]) == (
+        [96, 96, 2],
+        [32, 32, 2],
+        [4, 4, 16],
+    )
+    assert report["centres"]["rows"] == [8, 12, 16, 20]
+    assert len(report["pictures"]) == 5

@@ -78,6 +78,7 @@ await page.goto(`${address}/demo_toys.html`);
 await page.waitForSelector("#demo-pictures button");
 for (const button of await page.$$("#demo-pictures button"))
   said.toys[await button.getAttribute("data-picture")] = await after(() => button.click());
+said.pens = await page.locator("#demo-canvas").count();
 await page.screenshot({ path: `${folder}/toys.png` });
 
 const old = await browser.newPage();
