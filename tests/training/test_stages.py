@@ -1,5 +1,6 @@
 """A recipe with stages is one training: one command, one folder, the same bits however often it is killed."""
 
+import dataclasses
 import shutil
 import signal
 import subprocess
@@ -186,10 +187,17 @@ def test_the_card_records_every_stage(runs, tmp_path, monkeypatch):
 
 
 def test_weights_that_are_older_than_the_stages_of_their_recipe_keep_their_own_recipe():
-    recipe = get_preset("probabilistic_mnist").recipe
-    assert recipe.train.start_from == "runs/probabilistic_objects/best.safetensors"
-    assert recipe.stages == ()
+    preset = get_preset("probabilistic_mnist")
+    older = {part: values for part, values in preset.card.recipe.items() if part != "stages"}
+    preset = dataclasses.replace(preset, card=dataclasses.replace(preset.card, recipe=older))
+    assert preset.recipe.stages == ()
     assert [stage.name for stage in read_recipe("probabilistic_mnist").stages] == ["parts", "objects"]
+
+
+def test_the_published_card_records_the_stages_of_its_recipe():
+    preset = get_preset("probabilistic_mnist")
+    assert list(preset.card.stages) == ["parts", "objects"]
+    assert preset.recipe.stages == read_recipe("probabilistic_mnist").stages
 
 
 @pytest.mark.parametrize(
