@@ -39,14 +39,21 @@ def draw(results) -> dict:
 
 
 def _points(results):
-    """Test errors by data set: `{data: {name: record}}`, of presets and of the trainings of cells."""
+    """Test errors by data set: `{data: {name: record}}`, of presets and of the trainings of cells.
+
+    Of data sets on which there are several routings: the figures compare these.
+    """
     points = collections.defaultdict(dict)
     for name, record in results.published().items():
         points[record.measurement.data][name] = record
     for record in results.records.values():
         if record.measurement.protocol == "test_error":
             points[record.measurement.data][record.key] = record
-    return dict(points)
+    return {
+        data: found
+        for data, found in points.items()
+        if len({record.routing for record in found.values()}) > 1
+    }
 
 
 def _machines(results):
