@@ -39,6 +39,12 @@ def shift(images: np.ndarray, rng: np.random.Generator, pixels: int) -> np.ndarr
     return translate(images, rows, columns)
 
 
+def mirror(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each image with left and right exchanged, or not, with equal chances."""
+    exchanged = rng.integers(2, size=len(images), dtype=bool)
+    return np.where(exchanged[:, None, None, None], images[:, :, ::-1], images)
+
+
 def affine(images: np.ndarray, matrices: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
     """Each image under its own affine map, sampled bilinearly; float32, in the units of the input.
 

@@ -1,7 +1,6 @@
 """Somebody's own labelled pictures, of any size and kind, as a data set of one size."""
 
 import dataclasses
-import functools
 import hashlib
 import math
 from typing import Literal
@@ -9,7 +8,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from capszoo.data.augment import shift
+from capszoo.data.augment import mirror, shift
 from capszoo.data.cropping import standardise
 from capszoo.data.dataset import DataSet
 from capszoo.data.images import read_image
@@ -29,6 +28,7 @@ class LabelledPictures(DataSet):
         the first one has.
       standardise: each image gets mean 0 and deviation 1, as networks of smallNORB take them.
       shift: training images are translated at random by up to this many pixels in each axis.
+      mirror: left and right of half the training images are exchanged; not for stereo pairs, whose depths that inverts.
       test, validation: shares of each class that are taken out, where the source has no such split of its own. Which
         pictures those are depends on nothing but the pictures; with `validation` 0 there is no validation split.
       class_names: of the labels, in order; empty reads them from the source.
@@ -41,6 +41,7 @@ class LabelledPictures(DataSet):
     channels: Literal[1, 2, 3] | None = None
     standardise: bool = False
     shift: int = 0
+    mirror: bool = False
     test: float = 0.2
     validation: float = 0.1
     class_names: tuple[str, ...] = ()
@@ -62,6 +63,8 @@ class LabelledPictures(DataSet):
             self._keep(size=self.size or (height, width // views))
         if isinstance(self.size, int):
             self._keep(size=(self.size, self.size))
+        if self.mirror and self.channels == 2:
+            raise ValueError("mirror must be false for stereo pairs, of 2 channels. Received: true")
         if min(self.size) < 1:
             raise ValueError(f"size must be at least 1. Received: {self.size}")
         if len(self.class_names) < 2:
@@ -102,9 +105,14 @@ class LabelledPictures(DataSet):
         images, labels = self._read(split)
         if not len(images):
             raise ValueError(f"the split {split!r} has no pictures; give more, or larger shares.")
-        moved = functools.partial(shift, pixels=self.shift) if self.shift and split == "train" else None
         kind = StandardisedSplit if self.standardise else ArraySplit
-        return kind(images, labels, augment=moved)
+        augmented = split == "train" and (self.shift or self.mirror)
+        return kind(images, labels, augment=self._augment if augmented else None)
+
+    def _augment(self, images, rng):
+        if self.mirror:
+            images = mirror(images, rng)
+        return shift(images, rng, self.shift) if self.shift else images
 
 
 class StandardisedSplit(ArraySplit):

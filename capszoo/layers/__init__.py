@@ -7,6 +7,7 @@ from capszoo.layers.batch_normalised import (
     BatchNormalisedConvCapsules,
     BatchNormalisedPrimaryCapsules,
 )
+from capszoo.layers.concurrent import ConcurrentCapsules
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.depthwise import DepthwisePrimaryCapsules
@@ -31,6 +32,7 @@ __all__ = [
     "BatchNormalisedClassCapsules",
     "BatchNormalisedConvCapsules",
     "BatchNormalisedPrimaryCapsules",
+    "ConcurrentCapsules",
     "ConvCapsules",
     "Decoder",
     "DenseCapsules",

@@ -4,6 +4,7 @@ from capszoo.models.baselines import ConvNet
 from capszoo.models.dynamic import DynamicCapsNet
 from capszoo.models.efficient import EfficientCapsNet
 from capszoo.models.inner_consensus import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
+from capszoo.models.inverted_attention import InvertedAttentionCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
 from capszoo.models.objective import Objective
 from capszoo.models.predictive_coding.attention import AttentionCapsNet
@@ -21,6 +22,7 @@ __all__ = [
     "ConvNet",
     "DynamicCapsNet",
     "EfficientCapsNet",
+    "InvertedAttentionCapsNet",
     "IterativeInference",
     "KernelCapsNet",
     "LSTMCapsNet",

@@ -5,6 +5,7 @@ from capszoo.routing.base import Routing
 from capszoo.routing.digamma import digamma
 from capszoo.routing.dynamic import DynamicRouting, UniformRouting
 from capszoo.routing.em import EMRouting
+from capszoo.routing.inverted_attention import InvertedAttentionRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
 from capszoo.routing.neighbourhood import Neighbourhood
@@ -18,6 +19,7 @@ __all__ = [
     "AttentionRouting",
     "DynamicRouting",
     "EMRouting",
+    "InvertedAttentionRouting",
     "KernelRouting",
     "LSTMRouting",
     "Neighbourhood",

@@ -5,6 +5,8 @@ times. They lie as `[N, O, I, D]`, all positions of all images being N, so that 
 are products of matrices.
 """
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -66,41 +68,42 @@ def deviations(votes, poses):
 
 
 class Votes:
-    """How votes are made of poses, for the C capsules of an image that `connections` are of."""
+    """How votes are made of poses, side x side matrices, for the C capsules of an image that `connections` are of."""
 
     def __init__(self, connections, count):
         self.addition = connections.addition
+        self.side = math.isqrt(self.addition.size // connections.child.shape[1])
         self.children = Children(connections.child, count)
 
     def rows(self, poses):
-        """The rows of the poses of all children that are seen, `[I, N * row, 4]`, of `[b, C, 16]`."""
+        """The rows of the poses of all children that are seen, `[I, N * row, side]`, of `[b, C, D]`."""
         # [b, I, P, 16] -> [I, b, P, 16]: nothing is moved where there is one image.
         seen = ops.swapaxes(self.children.by_child(poses), 0, 1)
-        return ops.reshape(seen, (seen.shape[0], -1, SIDE))
+        return ops.reshape(seen, (seen.shape[0], -1, self.side))
 
     def of(self, rows, matrices):
-        """V_ij `[N, O, I, D]` of rows `[I, N * row, 4]` and matrices `[I, 4, O * 4]`, listed row by row."""
-        children = rows.shape[0]
-        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, SIDE, matrices.shape[2] // SIDE, SIDE))
+        """V_ij `[N, O, I, D]` of rows `[I, N * row, side]` and matrices `[I, side, O * side]`, listed row by row."""
+        children, side = rows.shape[0], self.side
+        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, side, matrices.shape[2] // side, side))
         # [I, N, row, O, column] -> [N, O, I, row * column]
         votes = ops.transpose(votes, (1, 3, 0, 2, 4))
-        return self._added(votes, np.reshape(self.addition, (children, SIDE, SIDE)))
+        return self._added(votes, np.reshape(self.addition, (children, side, side)))
 
     def by_columns(self, rows, matrices):
         """The same, each vote listed column by column."""
-        children = rows.shape[0]
+        children, side = rows.shape[0], self.side
         votes = ops.matmul(ops.swapaxes(matrices, 1, 2), ops.swapaxes(rows, 1, 2))
-        votes = ops.reshape(votes, (children, matrices.shape[2] // SIDE, SIDE, -1, SIDE))
+        votes = ops.reshape(votes, (children, matrices.shape[2] // side, side, -1, side))
         # [I, O, column, N, row] -> [N, O, I, column * row]
         votes = ops.transpose(votes, (3, 1, 0, 2, 4))
-        return self._added(votes, np.reshape(self.addition, (children, SIDE, SIDE)).swapaxes(1, 2))
+        return self._added(votes, np.reshape(self.addition, (children, side, side)).swapaxes(1, 2))
 
     def _added(self, votes, addition):
-        """`[N, O, I, 16]` of votes `[N, O, I, 4, 4]` and what is added to them, an array `[I, 4, 4]`."""
-        votes = ops.reshape(votes, (-1, *votes.shape[1:3], SIDE**2))
+        """`[N, O, I, D]` of votes `[N, O, I, side, side]` and what is added to them, an array `[I, side, side]`."""
+        votes = ops.reshape(votes, (-1, *votes.shape[1:3], self.side**2))
         if not np.any(addition):
             return votes
-        return votes + ops.cast(addition.reshape(-1, SIDE**2), votes.dtype)
+        return votes + ops.cast(addition.reshape(-1, self.side**2), votes.dtype)
 
 
 class Children:

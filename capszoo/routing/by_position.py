@@ -12,25 +12,34 @@ class _RoutingByPosition(Routing):
     N are all positions of all images. The hooks serve votes of a whole batch and, as a graph, votes of one image after
     the other.
 
+    where:
+      needs_activations: whether the children's matter; those of a subclass that says no are None or ignored.
+
     `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers make them, and
     returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
 
-    Errors: `ValueError` for votes of rank below 4 and for missing activations.
+    Errors: `ValueError` for votes of rank below 4 and for activations that are needed and missing.
     """
+
+    needs_activations = True
 
     def build(self, votes_shape):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        self.require_activations(activations)
+        if self.needs_activations:
+            self.require_activations(activations)
+        else:
+            activations = None
         if positions_last:
             votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
-            activations = ops.moveaxis(activations, 0, -1)
+            activations = activations if activations is None else ops.moveaxis(activations, 0, -1)
         (children, parents, dimensions), grid = votes.shape[-3:], votes.shape[1:-3]
         # [B, ..., I, O, D] -> [N, O, I, D]
         votes = ops.swapaxes(ops.reshape(votes, (-1, children, parents, dimensions)), 1, 2)
-        activations = ops.reshape(activations, (-1, children))
+        if activations is not None:
+            activations = ops.reshape(activations, (-1, children))
         poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
         poses = ops.reshape(poses, (-1, *grid, parents, dimensions))
         activations = ops.reshape(activations, (-1, *grid, parents))

@@ -15,6 +15,7 @@ from oracles import attention_capsules
 from oracles import dynamic_routing as oracle
 from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
+from oracles.inverted_attention_routing import inverted_attention_routing
 from oracles.lstm_routing import lstm_routing
 from oracles.self_attention_routing import self_attention_routing
 from oracles.self_routing import self_routing
@@ -216,6 +217,16 @@ ROUTINGS = [
         share="all",
         iterations=(1,),
         takes_activations=True,
+    ),
+    RoutingGolden(
+        "inverted_attention",
+        routing.InvertedAttentionRouting,
+        lambda votes, activations, weights, count: inverted_attention_routing(
+            votes, weights["scale"], weights["offset"], count
+        ),
+        weights={"scale": (5,), "offset": (5,)},
+        per_parent=(),
+        share="all",
     ),
     RoutingGolden(
         "attention",
@@ -556,6 +567,23 @@ LAYERS = [
         weights={"kernel": (90, 7, 4), "routing/bias": (4, 90)},
     ),
     LayerGolden(
+        "concurrent",
+        lambda **keywords: layers.ConcurrentCapsules(
+            (2,), ((3, 2),), 4, routing.InvertedAttentionRouting(2, name="routing"), **keywords
+        ),
+        inputs=((5, 6, 3, 4, 4),),
+        output=(4, 4, 4),
+        weights={
+            "conv_capsules1/kernel": (27, 4, 2, 4),
+            "class_capsules/kernel": (8, 4, 4, 4),
+            **{
+                f"{level}/routing/{name}": (16,)
+                for level in ("conv_capsules1", "class_capsules")
+                for name in ("scale", "offset")
+            },
+        },
+    ),
+    LayerGolden(
         "attention_pooling",
         lambda **keywords: layers.AttentionPooling(3, 4, **keywords),
         inputs=((5, 6, 7),),
@@ -762,6 +790,12 @@ MODELS = [
         outputs={"scores": (5,)},
         learning_rate=1e-2,
     ),
+    ModelGolden(
+        "inverted_attention",
+        models.InvertedAttentionCapsNet(channels=(6, 8), blocks=(1, 1), primary_types=3, conv_types=(4, 4)),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
     # The paper's temperature and margin need far more than 200 steps of so small a network.
     ModelGolden(
         "matrix_em",
@@ -882,6 +916,11 @@ PRESETS = {
     "dynamic_multimnist": 11_361_968,
     # 161,824 as published, and the decoder's 1,411,344.
     "efficient_mnist": 1_573_168,
+    "inverted_attention_cifar10": 1_828_817,
+    # By hand: stem 352, blocks 18,560, 57,728 and 73,984, primary 16,384 + 32, capsules 2 (36,864 + 32) and
+    # 40,960 + 32, logits 17.
+    "inverted_attention_fashion_mnist": 281_841,
+    "inverted_attention_mnist": 281_841,
     "kernel_eth80": 102_132,
     "kernel_mnist": 89_214,
     "kernel_smallnorb": 88_229,

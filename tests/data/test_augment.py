@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from capszoo.data.augment import affine, place, rotate, shift, translate
+from capszoo.data.augment import affine, mirror, place, rotate, shift, translate
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(1, 256, size=(6, 8, 9, 2)).astype(np.uint8)
@@ -32,6 +32,16 @@ def test_shift_draws_every_offset_up_to_its_reach_and_none_beyond():
     counts = shifted.sum(axis=0)[..., 0]
     assert (counts[2:7, 2:7] > 40).all()  # 80 expected in each of 25 places
     assert counts.sum() == counts[2:7, 2:7].sum() == 2000
+
+
+def test_mirror_exchanges_left_and_right_of_about_half_the_images():
+    images = np.arange(400 * 6).reshape(400, 2, 3, 1)
+    mirrored = mirror(images, np.random.default_rng(0))
+    same = np.all(mirrored == images, axis=(1, 2, 3))
+    exchanged = np.all(mirrored == images[:, :, ::-1], axis=(1, 2, 3))
+    assert np.all(same ^ exchanged)
+    assert 150 < exchanged.sum() < 250
+    assert mirror(images[:0], np.random.default_rng(0)).shape == (0, 2, 3, 1)
 
 
 def test_shift_is_a_function_of_the_rng():

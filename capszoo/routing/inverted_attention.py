@@ -1,0 +1,70 @@
+"""Inverted dot-product attention: children attend to parents, and parents compete for the attention."""
+
+import math
+
+import keras
+from keras import ops
+
+from capszoo.routing.by_position import _RoutingByPosition
+
+# Under the variance of a pose: the framework's of the authors' code.
+EPSILON = 1e-5
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class InvertedAttentionRouting(_RoutingByPosition):
+    """Shares each child among the parents that agree with its votes; parents are normalised sums.
+
+        c_ij = 1 / O,  p_j = LayerNorm(sum_i c_ij V_ij)                # iteration 0
+        c_ij = exp(l_ij) / sum_k exp(l_ik),  l_ij = sum_d p_jd V_ijd / sqrt(D)
+        p_j = LayerNorm(sum_i c_ij V_ij)
+        LayerNorm(x)_d = scale_d (x_d - mean(x)) / sqrt(variance(x) + 1e-5) + offset_d
+
+    where:
+      V_ij: `votes[B, ..., I, O, D]`.
+      c_ij: coefficients `[B, ..., I, O]`, in [0, 1]; those of a child sum to one over the parents at one position.
+      p_j: parent poses `[B, ..., O, D]`. They have no activations: all parents are present, and `[B, ..., O]` ones are
+        returned in their place.
+      scale, offset: `[D]`, at first one and zero, the same for all parents.
+
+    The children's activations, where a layer has them, make no difference.
+
+    Errors: `ValueError` for votes of rank below 4 and for counts below one.
+    Source: Tsai, Srivastava, Goh and Salakhutdinov 2020, "Capsules with inverted dot-product attention routing",
+    Procedure 1.
+    Differs from the authors' code: that divides coefficients once more by their sum over parents plus 1e-10, which is
+    one.
+    """
+
+    needs_activations = False
+
+    def build(self, votes_shape):
+        super().build(votes_shape)
+        for name, initializer in (("scale", "ones"), ("offset", "zeros")):
+            weight = self.add_weight(name=name, shape=(votes_shape[-1],), initializer=initializer)
+            setattr(self, name, weight)
+
+    def start(self, votes, activations):
+        parents = votes.shape[1]
+        # [N, O, I, D]: uniform coefficients leave the sum.
+        return {
+            "coefficients": ops.full_like(votes[..., 0], 1.0 / parents),
+            "poses": self._normalised(ops.sum(votes, axis=2) / parents),
+        }
+
+    def step(self, state, votes, activations, iteration):
+        # [N, O, 1, D] x [N, O, D, I] -> [N, O, 1, I]
+        row = ops.expand_dims(state["poses"], 2) / math.sqrt(votes.shape[3])
+        coefficients = ops.softmax(ops.matmul(row, ops.swapaxes(votes, 2, 3)), axis=1)
+        return {
+            "coefficients": coefficients[:, :, 0],
+            "poses": self._normalised(ops.matmul(coefficients, votes)[:, :, 0]),
+        }
+
+    def finish(self, state, votes, activations):
+        return state["poses"], ops.ones_like(state["poses"][..., 0])
+
+    def _normalised(self, total):
+        centred = total - ops.mean(total, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        return centred * ops.rsqrt(variance + EPSILON) * self.scale + self.offset
