@@ -12,7 +12,7 @@ TOYS := $(wildcard capszoo/data/samples/toys/*.png)
 DEMO := docs/demo/built
 LITERT := build/litertjs
 
-.PHONY: run test lint lock wheels tables docs notebooks clean
+.PHONY: run test lint lock wheels release tables docs notebooks clean
 
 run: $(VENV)/ready
 	$(BIN)/capszoo list
@@ -45,6 +45,14 @@ lock: $(VENV)/ready
 wheels: $(VENV)/ready
 	$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 	cd weights && ../$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+
+# What is published, in dist/: the bundles of all presets with weights, whose checksums go into the cards, and then the
+# wheels, with those cards; every file in SHA256SUMS. Some of them only: make release PRESETS="vae_mnist".
+release: $(VENV)/ready
+	rm -rf dist
+	$(BIN)/python -m capszoo.exporting.release dist/models $(PRESETS)
+	$(MAKE) wheels
+	cd dist && find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs -d '\n' sha256sum > SHA256SUMS
 
 # The tables of README.md and of the site, from the cards and the networks.
 tables: $(VENV)/ready

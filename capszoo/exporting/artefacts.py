@@ -1,5 +1,6 @@
 """What of a bundle can be run, through the same interfaces as a server's or a phone's."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,14 @@ def artefact_files(bundle: Path) -> dict[str, list[Path]]:
     for path in sorted((bundle / "onnx").glob("*.onnx")):
         found["onnx"] = [path]
     return found
+
+
+def checksum(files: list[Path]) -> str:
+    """The SHA-256 of one file; of several, that of all their bytes, one file after the other: `cat FILES | sha256sum`."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def runners(bundle: Path) -> dict[str, Callable[[np.ndarray], dict[str, np.ndarray]]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capszoo.exporting.artefacts import artefact_files, runners
+from capszoo.exporting.artefacts import artefact_files, checksum, runners
 from capszoo.exporting.verification import verify
 from capszoo.models.architecture import Classifies
 from capszoo.progress import QUIET
@@ -48,7 +48,8 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
         if recipe.model.has(Classifies):
             measured = evaluate(_Artefact(run, BATCH.get(name, 1)), recipe)
             wrong, n = measured.wrong, measured.n
-        exports[name] = ExportedFormat(size, differs, wrong, n, (speeds or {}).get(name, {}))
+        speed = (speeds or {}).get(name, {})
+        exports[name] = ExportedFormat(size, differs, wrong, n, speed, checksum(files[name]))
         progress.say(f"{name}: {exports[name].errors()}")
     card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, locating.weights_folder() / preset.name)

@@ -26,8 +26,9 @@ class WeightFile:
 class ExportedFormat:
     """An exported artefact: bytes, largest deviations from the Keras model by output, and errors on the test split.
 
-    A network without classes makes none: `wrong` and `n` are None. `speed` is its images per second by batch size, as
-    multiples of the Keras model's where both ran in turns.
+    A network without classes makes none, and of an artefact that was only built they are not known: `wrong` and `n` are
+    None. `speed` is its images per second by batch size, as multiples of the Keras model's where both ran in turns.
+    `sha256` is that of its files, one after the other, see `capszoo.exporting.artefacts.checksum`.
     """
 
     bytes: int
@@ -35,10 +36,11 @@ class ExportedFormat:
     wrong: int | None
     n: int | None
     speed: dict[str, float] = dataclasses.field(default_factory=dict)
+    sha256: str = ""
 
     def errors(self) -> str:
         """The errors as text."""
-        return f"{self.wrong / self.n:.2%} ({self.wrong} of {self.n})" if self.n else "knows no classes"
+        return f"{self.wrong / self.n:.2%} ({self.wrong} of {self.n})" if self.n else "not measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +142,13 @@ class Card:
             outputs = list(next(iter(self.exports.values())).deviations)
             sizes = list(next(iter(self.exports.values())).speed)
             header = ["format", "bytes", *(f"{output} differ by" for output in outputs), "test error"]
-            header += [f"speed at batch {size}, Keras = 1" for size in sizes]
+            header += [*(f"speed at batch {size}, Keras = 1" for size in sizes), "sha256"]
             lines += ["", "## Exports", "", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
             for name, e in self.exports.items():
                 differ = [f"{e.deviations[output]:.1e}" for output in outputs]
-                speeds = [f"{e.speed[size]:.2f}" for size in sizes]
-                lines.append(f"| {' | '.join([name, f'{e.bytes:,}', *differ, e.errors(), *speeds])} |")
+                speeds = [f"{e.speed[size]:.2f}" if size in e.speed else "" for size in sizes]
+                cells = [name, f"{e.bytes:,}", *differ, e.errors(), *speeds, f"`{e.sha256}`"]
+                lines.append(f"| {' | '.join(cells)} |")
         if self.search:
             lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
         return "\n".join(lines) + "\n"

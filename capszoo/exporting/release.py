@@ -1,0 +1,99 @@
+"""What a release consists of beside the wheels: the bundle of every preset with weights, and what its card says of it."""
+
+import argparse
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+from capszoo.exporting.artefacts import artefact_files, checksum
+from capszoo.exporting.bundle import export
+from capszoo.exporting.servers import PUBLISHED, newest
+from capszoo.exporting.verification import REPORT
+from capszoo.progress import QUIET
+from capszoo.zoo import locating
+from capszoo.zoo.card import ExportedFormat, read_card, write_card
+from capszoo.zoo.listing import list_models
+from capszoo.zoo.loading import load
+from capszoo.zoo.locating import CARD
+
+MODELS_CONFIG = "models.config"
+
+
+def release(directory, names=None, progress=QUIET) -> list[Path]:
+    """Gathers the bundles of presets in `directory`, and writes their checksums into the cards.
+
+        directory/<name>/<version>/     the bundle in export/models; of a preset that has none there, a new export
+        directory/models.config         all of them, for TensorFlow Serving
+
+    where:
+      names: presets; all with weights if None.
+      progress: says a line for each bundle.
+
+    Of a bundle that is already in `directory` only the card is written.
+    Returns the folders of the bundles.
+    Errors: those of `export`; `ConfigError` for a preset without weights.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    bundles = []
+    for name in names or list_models(pretrained=True):
+        bundle = newest(directory / name) or _gathered(name, directory)
+        record_checksums(name, bundle)
+        progress.say(f"{bundle}: {sum(path.stat().st_size for path in bundle.rglob('*')):,} bytes")
+        bundles.append(bundle)
+    (directory / MODELS_CONFIG).write_text(models_config([bundle.parent.name for bundle in bundles]))
+    return bundles
+
+
+def _gathered(name, directory):
+    published = newest(PUBLISHED / name)
+    if published:
+        return Path(shutil.copytree(published, directory / name / published.name))
+    export(load(name), directory, name=name)
+    return directory / name / "1"
+
+
+def record_checksums(name, bundle):
+    """Writes into the card of the preset `name` what is known of each artefact of `bundle` without running it.
+
+    Errors and speeds that the card has stay: they are of the same weights.
+    """
+    folder = locating.weights_folder() / name
+    card = read_card(folder / CARD)
+    deviations = json.loads((bundle / REPORT).read_text(encoding="utf-8"))["deviations"]
+    exports = {}
+    for artefact, files in artefact_files(bundle).items():
+        known = card.exports.get(artefact, ExportedFormat(0, {}, None, None))
+        exports[artefact] = dataclasses.replace(
+            known,
+            bytes=sum(path.stat().st_size for path in files),
+            deviations=deviations["serving_default" if artefact == "saved-model" else artefact],
+            sha256=checksum(files),
+        )
+    write_card(dataclasses.replace(card, exports=exports), folder)
+
+
+def models_config(names) -> str:
+    """What TensorFlow Serving reads to serve all these models from /models."""
+    entries = [
+        f'  config {{ name: "{name}" base_path: "/models/{name}" model_platform: "tensorflow" }}\n'
+        for name in names
+    ]
+    return f"model_config_list {{\n{''.join(entries)}}}\n"
+
+
+def main():
+    """Gathers the bundles of a release."""
+    from capszoo.progress.terminal import TerminalProgress
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("names", nargs="*", help="presets; all with weights if none is named")
+    arguments = parser.parse_args()
+    with TerminalProgress() as progress:
+        release(arguments.directory, arguments.names, progress)
+
+
+if __name__ == "__main__":
+    main()
