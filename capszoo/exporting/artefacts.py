@@ -21,7 +21,7 @@ def artefact_files(bundle: Path) -> dict[str, list[Path]]:
 
 
 def checksum(files: list[Path]) -> str:
-    """The SHA-256 of one file; of several, that of all their bytes, one file after the other: `cat FILES | sha256sum`."""
+    """The SHA-256 of a file; of several, that of all their bytes, one file after the other: `cat FILES | sha256sum`."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.read_bytes())

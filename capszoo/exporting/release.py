@@ -1,4 +1,4 @@
-"""What a release consists of beside the wheels: the bundle of every preset with weights, and what its card says of it."""
+"""What a release has beside the wheels: the bundle of every preset with weights, and what its card says of it."""
 
 import argparse
 import dataclasses
