@@ -146,12 +146,13 @@ class BoundsLikelihood(Architecture):
     noise: float
 
     @abc.abstractmethod
-    def log_importance_weights(self, model, clean, noisy, samples):
+    def log_importance_weights(self, model, clean, noisy, samples, seed=0):
         """ln p(noisy | v) + ln p(v) - ln q(v) of samples v of q(v | clean): `[samples, B]`, in nats.
 
         where:
           model: an inference model of this architecture.
           clean, noisy: `[B, H, W, C]`.
+          seed: what the samples follow from.
         """
 
     @abc.abstractmethod

@@ -154,12 +154,14 @@ def importance_weights(subject, clean, noisy, samples, batch_size=50, progress=Q
     where:
       subject: a `Subject` whose architecture bounds the likelihood.
       clean, noisy: `[N, H, W, C]`.
+
+    The samples are always the same; those of different batches differ.
     """
     columns = []
     for start in range(0, len(clean), batch_size):
         rows = slice(start, start + batch_size)
         weights = subject.recipe.model.log_importance_weights(
-            subject.model, clean[rows], noisy[rows], samples
+            subject.model, clean[rows], noisy[rows], samples, seed=start
         )
         columns.append(weights)
         progress.advance(weights.shape[1])

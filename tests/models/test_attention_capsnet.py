@@ -141,6 +141,14 @@ def test_importance_weights_are_one_for_each_sample_and_image(subject, images):
     assert (logs.std(axis=0) > 0).all()
 
 
+def test_importance_weights_are_the_same_each_time_and_samples_of_each_batch_its_own(subject, images):
+    twice = np.concatenate([images[:4], images[:4]])
+    logs = importance_weights(subject, twice, twice, samples=2, batch_size=4)
+    np.testing.assert_array_equal(importance_weights(subject, twice, twice, samples=2, batch_size=4), logs)
+    assert not np.any(logs[:, :4] == logs[:, 4:])
+    assert not np.any(logs[0] == logs[1])
+
+
 def test_the_report_says_what_was_measured(subject):
     report = LikelihoodProtocol(images=10, samples=2).measure([subject], command="capszoo compare x")
     written = json.loads(report.to_json())

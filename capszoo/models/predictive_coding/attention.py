@@ -118,9 +118,9 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
         training = ImageModel({"images": model.input}, {"negative_bound": -self.bound(model)})
         return Objective(training, {"negative_bound": SummedOutput()}, {}, arrange)
 
-    def log_importance_weights(self, model, clean, noisy, samples):
+    def log_importance_weights(self, model, clean, noisy, samples, seed=0):
         """See `BoundsLikelihood`. Any q gives a bound, also one that has seen the image without its noise."""
-        bound = EvidenceBound(model.get_layer("top_down"), name="importance")
+        bound = EvidenceBound(model.get_layer("top_down"), seed, name="importance")
         encoder = keras.Model(model.input, model.get_layer("object_capsules").output)
         parts = model.get_layer("parts")(noisy)
         posterior = encoder(clean)
@@ -151,16 +151,17 @@ class EvidenceBound(keras.layers.Layer):
       m, log s: `[B, n, D]`, of q(v | image); p(v) = N(0, I).
       parts: `[B, m, d]`, without noise; `noisy=False` takes them as they come.
       top_down: the `TopDownCapsules` that are p(x | v).
+      seed: what all e follow from; None draws other ones each time that a layer is made.
 
     The mean of their sum over samples is the evidence lower bound; the logarithm of the mean of its exponentials over K
     samples is another bound, which comes the nearer the more samples there are (Burda et al. 2015, equation 8).
     """
 
-    def __init__(self, top_down, **kwargs):
+    def __init__(self, top_down, seed=None, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.top_down = top_down
-        self.seed_generator = keras.random.SeedGenerator()
+        self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, means, log_deviations, parts, noisy=True):
         normal = distributions().Normal
