@@ -58,10 +58,10 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
         *grid, types, self.side, columns = poses_shape[1:]
         if self.side != columns:
             raise ValueError(f"poses must be square matrices. Received shape: {tuple(poses_shape)}")
-        configuration = self.routing.get_config()
         self.levels = []
         for number, (parents, window) in enumerate(zip(self.types, self.windows, strict=True), start=1):
-            routing = type(self.routing).from_config(configuration)
+            # Not of its configuration: Keras imports TensorFlow to make one, under JAX too.
+            routing = type(self.routing)(self.routing.num_iterations, name=self.routing.name)
             self.levels.append(_Level(parents, window, routing, name=f"conv_capsules{number}"))
         self.levels.append(_Level(self.num_classes, None, self.routing, name="class_capsules"))
         for level in self.levels:
