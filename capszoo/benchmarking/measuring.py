@@ -7,6 +7,8 @@ import time
 # A turn of a fast function repeats it until it has taken about this long: the clock and the scheduler are coarse.
 TURN = 0.05
 FEWEST, MOST = 5, 40
+# Before a turn: threads of another library, of LiteRT or ONNX Runtime, spin for a while after their work is done.
+REST = 0.02
 
 
 def interleave(functions, seconds):
@@ -33,6 +35,7 @@ def interleave(functions, seconds):
             break
         first = number % len(names)
         for name in names[first:] + names[:first]:
+            time.sleep(REST)
             rounds[name].append(_time(functions[name], calls[name]))
     return rounds
 
