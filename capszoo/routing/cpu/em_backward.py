@@ -36,7 +36,7 @@ import numpy as np
 from numba import njit
 
 from capszoo.routing.cpu.compiling import inner
-from capszoo.routing.cpu.em_forward import Inputs, fit_of, inputs_of
+from capszoo.routing.cpu.em_forward import fit_of, inputs_of
 from capszoo.routing.cpu.entrance import kernel
 from capszoo.routing.cpu.lanes import LANES, broadcast, exp, fma, horizontal_sum, load, store
 from capszoo.routing.cpu.posterior import through_posterior
@@ -221,7 +221,7 @@ def _backward(problem):
 
 @kernel(_backward, chunks)
 def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk):
-    """`backward` for the images of one chunk."""
+    """Gradients of a loss whose gradients of the last means and logits are `mean` and `logits`, for one chunk."""
     children, count = problem.children, len(problem.scales)
     parents = problem.child.shape[0] * problem.blocks * LANES
     sweep = _sweep(problem, parents, parents * problem.child.shape[1])
@@ -240,16 +240,6 @@ def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk):
             _previous(problem, inputs, fit, sweep, votes, b, t, first, second)
         _through_m_step(problem, fit, sweep, gradients, b, chunk, 0)
         _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
-
-
-def backward(problem, inputs, fit, mean, logits):
-    """Gradients, as `Inputs`, of a loss whose gradients of the last means and logits are `mean` and `logits`.
-
-    Those of all weights are by chunk.
-    """
-    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, inputs_of(problem))))
-    backward_chunk(problem, inputs, fit, mean, logits, gradients)
-    return gradients
 
 
 @inner

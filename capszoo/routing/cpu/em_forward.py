@@ -201,7 +201,7 @@ def _forward(problem):
 
 @kernel(_forward, chunks)
 def forward_chunk(problem, inputs, fit, chunk):
-    """`forward` for the images of one chunk."""
+    """Routes the images of one chunk."""
     positions, seen = problem.child.shape
     share = np.empty(positions * seen * problem.blocks * LANES, f32)
     factor, peak = np.empty((positions, seen), f32), np.empty(problem.children, f32)
@@ -214,13 +214,6 @@ def forward_chunk(problem, inputs, fit, chunk):
         for t in range(1, len(problem.scales)):
             _e_step(problem, inputs, fit, votes, b, t, share, factor, peak)
             _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, second)
-
-
-def forward(problem, inputs):
-    """Routes all images; returns their `Fit`."""
-    fit = Fit(*(np.empty(shape, f32) for shape in fit_of(problem)))
-    forward_chunk(problem, inputs, fit)
-    return fit
 
 
 @inner

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from capszoo.routing.cpu import em_backward, em_forward
 from capszoo.routing.cpu.compiling import forget_stale
-from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
+from capszoo.routing.cpu.operation import from_lanes, kernels_of, matrices_to_lanes, padded
 from capszoo.routing.cpu.votes import problem_of
 
 # Of the sums that variances are made of; it is taken away again where they become scatters.
@@ -64,14 +64,5 @@ def fused_variational_bayes(connections, count, logits):
 
 
 def _operation(problem):
-    def given(arrays):
-        return problem._replace(images=len(arrays[0])), em_forward.Inputs(*arrays)
-
-    def forward(*arrays):
-        fit = em_forward.forward(*given(arrays))
-        return fit.mean[:, -1], fit.logits[:, -1], *fit
-
-    def backward(d_mean, d_logits, inputs, kept):
-        return em_backward.backward(*given(inputs), em_forward.Fit(*kept), d_mean, d_logits)
-
-    return operation(forward, backward, saved=len(em_forward.Fit._fields))
+    kernels = em_forward.forward_chunk, em_backward.backward_chunk
+    return kernels_of(problem, em_forward.Inputs, *kernels, fit=em_forward.Fit)

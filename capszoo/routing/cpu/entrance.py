@@ -38,10 +38,22 @@ class Kernel:
         flat = [_checked(group, shape) for group, shape in zip(groups, self._shapes(problem), strict=True)]
         in_parts(lambda part: self.dispatcher(problem, *flat, part), self._parts(problem))
 
+    def filled(self, problem, *groups):
+        """Does all of the work on `groups`, the first of the kernel's, and returns the others, which begin as zeros."""
+        made = [_zeros(shape) for shape in self._shapes(problem)[len(groups) :]]
+        self(problem, *groups, *made)
+        return made
+
 
 def kernel(shapes, parts):
     """Makes a `Kernel` of the function below."""
     return lambda function: Kernel(function, shapes, parts)
+
+
+def _zeros(shape):
+    if hasattr(shape, "_fields"):
+        return type(shape)(*map(_zeros, shape))
+    return np.zeros(shape, np.float32)
 
 
 def _checked(group, shape, name="array"):

@@ -40,6 +40,33 @@ def operation(forward, backward, saved=0):
     return run
 
 
+def kernels_of(problem, inputs, forward, backward, fit=None):
+    """`run(*arrays)` -> means and logits of parents, differentiable, by two kernels.
+
+    where:
+      problem: of the kernels, but for its number of images, which is that of the first array.
+      inputs: the named tuple that both kernels take the arrays in.
+      forward: the `Kernel` that makes means and logits; or, where `fit` is given, one such named tuple. Its `mean` and
+        `logits` have an axis of iterations, the last of which are meant.
+      backward: the `Kernel` that takes the inputs, the fit if there is one, and the gradients of means and logits, and
+        makes those of the inputs; of weights for each chunk of images.
+    """
+
+    def given(arrays):
+        return problem._replace(images=len(arrays[0])), inputs(*arrays)
+
+    def way_out(*arrays):
+        made = forward.filled(*given(arrays))
+        return (made[0].mean[:, -1], made[0].logits[:, -1], *made[0]) if fit else made
+
+    def way_back(d_mean, d_logits, arrays, kept):
+        between = (fit(*kept),) if fit else ()
+        (gradients,) = backward.filled(*given(arrays), *between, d_mean, d_logits)
+        return gradients
+
+    return operation(way_out, way_back, saved=len(fit._fields) if fit else 0)
+
+
 def _once(*_):
     # TensorFlow would take what is not differentiable for constant.
     raise NotImplementedError(

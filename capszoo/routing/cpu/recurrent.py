@@ -277,7 +277,7 @@ def _forward(problem):
 
 @kernel(_forward, chunks)
 def forward_chunk(problem, inputs, mean, logits, chunk):
-    """`forward` for the images of one chunk."""
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents, for the images of one chunk."""
     votes, path = room(problem), new_path(problem, inputs, False)
     last = problem.count * TILE
     for b in chunk_of(problem, chunk):
@@ -288,10 +288,3 @@ def forward_chunk(problem, inputs, mean, logits, chunk):
                 s = (b * problem.child.shape[0] + p) * problem.blocks + k
                 store(logits, s * LANES, walk(problem, inputs, votes, v, b, p, k, path))
                 mean[s * TILE : (s + 1) * TILE] = path.mean[last : last + TILE]
-
-
-def forward(problem, inputs):
-    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    mean, logits = (np.empty(shape, f32) for shape in parent_shapes(problem))
-    forward_chunk(problem, inputs, mean, logits)
-    return mean, logits

@@ -50,7 +50,6 @@ from capszoo.routing.cpu.recurrent import (
     HIDDEN,
     ONE,
     VOTE,
-    Inputs,
     aligned,
     block_rows,
     cell_rows,
@@ -312,7 +311,7 @@ def _shapes(problem):
 
 @kernel(_shapes, chunks)
 def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
-    """`backward` for the images of one chunk."""
+    """Gradients of a loss whose gradients of what `forward_chunk` makes are `mean` and `logits`, for one chunk."""
     (positions, _), count = problem.child.shape, problem.count
     votes, path = room(problem), new_path(problem, inputs, True)
     sweep = _new_sweep(problem, path)
@@ -341,16 +340,6 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
     _totals(sums.cell, gradients.cell, chunk * len(inputs.cell))
     _totals(sums.compatibility, gradients.compatibility, chunk * len(inputs.compatibility))
     _totals(sums.activation, gradients.activation, chunk * len(inputs.activation))
-
-
-def backward(problem, inputs, mean, logits):
-    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
-
-    Those of all weights are by chunk.
-    """
-    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, inputs_of(problem))))
-    backward_chunk(problem, inputs, mean, logits, gradients)
-    return gradients
 
 
 @inner

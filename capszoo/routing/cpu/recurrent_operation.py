@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from capszoo.routing.cpu import recurrent, recurrent_backward
 from capszoo.routing.cpu.compiling import forget_stale
-from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation
+from capszoo.routing.cpu.operation import from_lanes, kernels_of, matrices_to_lanes
 from capszoo.routing.cpu.votes import POSE, problem_of
 
 POSE_SIDE = 4
@@ -37,23 +37,13 @@ def fused_lstm(connections, count, swapped):
             _widths(activation),
         )
         weights = _cell(*cell), _network(compatibility), _network(activation)
-        mean, logits = _operation(problem)(poses, activations, matrices_to_lanes(matrices), *weights)
+        run = kernels_of(
+            problem, recurrent.Inputs, recurrent.forward_chunk, recurrent_backward.backward_chunk
+        )
+        mean, logits = run(poses, activations, matrices_to_lanes(matrices), *weights)
         return from_lanes(mean, logits, problem.child.shape[0], problem.types)
 
     return route
-
-
-def _operation(problem):
-    def given(arrays):
-        return problem._replace(images=len(arrays[0])), recurrent.Inputs(*arrays)
-
-    def forward(*arrays):
-        return recurrent.forward(*given(arrays))
-
-    def backward(d_mean, d_logits, inputs, kept):
-        return recurrent_backward.backward(*given(inputs), d_mean, d_logits)
-
-    return operation(forward, backward)
 
 
 def _in_fours(width):

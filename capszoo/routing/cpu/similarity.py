@@ -1,8 +1,9 @@
 """Similarity-learning routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
 
-The equations are those of `capszoo.routing.kernel.KernelRouting` with Gaussians (Faria 2019). `backward` is their
-gradient, written d y for that of the loss by y; r2_ij = |mu_j - V_ij|^2, p_q = 1 / sigma_q^2, l_i = log(a_i), and the
-logits are s_ij = (k_ij + beta_j l_i) / (alpha_j + beta_j). Equation 13, from the last coefficients and similarities:
+The equations are those of `capszoo.routing.kernel.KernelRouting` with Gaussians (Faria 2019). `backward_chunk` is
+their gradient, written d y for that of the loss by y; r2_ij = |mu_j - V_ij|^2, p_q = 1 / sigma_q^2, l_i = log(a_i), and
+the logits are s_ij = (k_ij + beta_j l_i) / (alpha_j + beta_j). Equation 13, from the last coefficients and
+similarities:
 
     d theta1_j = d x_j sum_i c_ij k_ij         d theta2_j = d x_j         d theta3_j = d x_j sum_i c_ij l_i
     d c_ij = d x_j (theta1_j k_ij + theta3_j l_i)
@@ -167,7 +168,7 @@ def _backward(problem):
 
 @kernel(_forward, chunks)
 def forward_chunk(problem, inputs, mean, logits, chunk):
-    """`forward` for the images of one chunk."""
+    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents, for the images of one chunk."""
     votes, path = room(problem), _path(problem)
     for b in chunk_of(problem, chunk):
         make_votes(problem, inputs, b, votes)
@@ -179,13 +180,6 @@ def forward_chunk(problem, inputs, mean, logits, chunk):
                 for d in range(0, TILE, LANES):
                     store(mean, s * TILE + d, load(path.mean, problem.count * TILE + d))
                 store(logits, s * LANES, _logit(problem, inputs, b, p, k, path))
-
-
-def forward(problem, inputs):
-    """Means `[B, P, K, D, lanes]` and logits `[B, P, K, lanes]` of the parents."""
-    mean, logits = (np.empty(shape, f32) for shape in parent_shapes(problem))
-    forward_chunk(problem, inputs, mean, logits)
-    return mean, logits
 
 
 @inner
@@ -284,7 +278,7 @@ def _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk
 
 @kernel(_backward, chunks)
 def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
-    """`backward` for the images of one chunk."""
+    """Gradients of a loss whose gradients of what `forward_chunk` makes are `mean` and `logits`, for one chunk."""
     (positions, seen), count = problem.child.shape, problem.count
     votes, path, tile = room(problem), _path(problem), np.empty(TILE, f32)
     sweep = Sweep(
@@ -312,13 +306,3 @@ def backward_chunk(problem, inputs, mean, logits, gradients, chunk):
                     _from_distances(problem, votes, v, k, path, sweep, t - 1)
                     sweep.coefficients[:] = ZERO
                 _to_inputs(problem, inputs, gradients, votes, v, path, sweep, b, p, k, chunk, tile)
-
-
-def backward(problem, inputs, mean, logits):
-    """Gradients, as `Inputs`, of a loss whose gradients of what `forward` returns are `mean` and `logits`.
-
-    Those of all weights are by chunk.
-    """
-    gradients = Inputs(*(np.zeros(shape, f32) for shape in gradient_shapes(problem, _inputs(problem))))
-    backward_chunk(problem, inputs, mean, logits, gradients)
-    return gradients

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from capszoo.routing.cpu import similarity
 from capszoo.routing.cpu.compiling import forget_stale
-from capszoo.routing.cpu.operation import from_lanes, matrices_to_lanes, operation, padded
+from capszoo.routing.cpu.operation import from_lanes, kernels_of, matrices_to_lanes, padded
 from capszoo.routing.cpu.votes import problem_of
 
 forget_stale(similarity.forward_chunk, similarity.backward_chunk)
@@ -31,18 +31,8 @@ def fused_similarity(connections, count):
         # Padding divides by alpha + beta: one keeps that from being zero.
         padding = padded(tf.ones((5, parents))) - 1.0
         arrays = poses, log_activations, matrices_to_lanes(matrices), padded(types) - padding
-        mean, logits = _operation(problem)(*arrays, tf.concat([weights, precisions], axis=0))
+        run = kernels_of(problem, similarity.Inputs, similarity.forward_chunk, similarity.backward_chunk)
+        mean, logits = run(*arrays, tf.concat([weights, precisions], axis=0))
         return from_lanes(mean, logits, connections.child.shape[0], parents)
 
     return route
-
-
-def _operation(problem):
-    def forward(*arrays):
-        return similarity.forward(problem._replace(images=len(arrays[0])), similarity.Inputs(*arrays))
-
-    def backward(d_mean, d_logits, inputs, kept):
-        given = problem._replace(images=len(inputs[0])), similarity.Inputs(*inputs)
-        return similarity.backward(*given, d_mean, d_logits)
-
-    return operation(forward, backward)
