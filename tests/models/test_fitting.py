@@ -146,6 +146,32 @@ def test_grey_levels_are_the_same_image():
     np.testing.assert_allclose(model(LEVELS[..., None])["scores"], expected, atol=1e-6)
 
 
+def test_an_array_of_one_batch_is_predicted_without_a_pipeline_and_means_the_same(monkeypatch):
+    model, through, of_keras = built(DYNAMIC), [], keras.Model.predict
+    expected = of_keras(model, IMAGES[:7], verbose=0)
+
+    def predict(model, *arguments):
+        through.append(arguments)
+        return of_keras(model, *arguments)
+
+    monkeypatch.setattr(keras.Model, "predict", predict)
+    found = model.predict(IMAGES[:7])
+    assert not through
+    assert found.keys() == expected.keys()
+    for name, values in found.items():
+        assert isinstance(values, np.ndarray)
+        np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6)
+    with_pipeline = (
+        {"x": IMAGES[:33]},
+        {"x": IMAGES[:7], "batch_size": 4},
+        {"x": IMAGES[:7], "callbacks": [keras.callbacks.Callback()]},
+        {"x": keras.ops.convert_to_tensor(IMAGES[:7])},
+    )
+    for count, arguments in enumerate(with_pipeline, start=1):
+        model.predict(verbose=0, **arguments)
+        assert len(through) == count
+
+
 def test_one_loss_for_several_outputs_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"compile\(optimizer\) without a loss.*Received: loss='mse'"):
         built(DYNAMIC).compile("adam", loss="mse")
