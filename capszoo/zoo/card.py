@@ -147,7 +147,14 @@ class Card:
             for name, e in self.exports.items():
                 differ = [f"{e.deviations[output]:.1e}" for output in outputs]
                 speeds = [f"{e.speed[size]:.2f}" if size in e.speed else "" for size in sizes]
-                cells = [name, f"{e.bytes:,}", *differ, e.errors(), *speeds, f"`{e.sha256}`"]
+                cells = [
+                    name,
+                    f"{e.bytes:,}",
+                    *differ,
+                    e.errors(),
+                    *speeds,
+                    f"`{e.sha256}`" if e.sha256 else "",
+                ]
                 lines.append(f"| {' | '.join(cells)} |")
         if self.search:
             lines += ["", "## Search", "", self.search.to_markdown().rstrip()]
