@@ -77,11 +77,10 @@ class BatchNormalisedPrimaryCapsules(_BatchNormalised, MatrixPrimaryCapsules):
 class _BatchNormalisedParents(_BatchNormalised, _RoutedCapsules):
     """Parents whose poses and logits, as routing returns them, are normalised."""
 
-    def __init__(self, types, *arguments, gain=1.0, **keywords):
+    def __init__(self, types, *arguments, **keywords):
         super().__init__(types, *arguments, **keywords)
         if not self.routing.logits:
             raise ValueError("a routing that returns logits is needed. Received: logits=False")
-        self.gain = gain
 
     def build(self, capsules_shape):
         super().build(capsules_shape)
@@ -91,7 +90,7 @@ class _BatchNormalisedParents(_BatchNormalised, _RoutedCapsules):
         """Transformation matrices `[*leading, width, types, width]`, Glorot's with all entries of all taps as fans."""
         *taps, children = leading
         fans = math.prod(taps) * POSE_SIDE**2 * (children + self.types)
-        limit = self.gain * math.sqrt(6.0 / fans)
+        limit = math.sqrt(6.0 / fans)
         shape = (*leading, self.width, self.types, self.width)
         initializer = keras.initializers.RandomUniform(-limit, limit)
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer)
@@ -102,9 +101,6 @@ class _BatchNormalisedParents(_BatchNormalised, _RoutedCapsules):
             parents, history = parents
             return self._normalised(*parents, training), history
         return self._normalised(*parents, training)
-
-    def get_config(self):
-        return {**super().get_config(), "gain": self.gain}
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -117,7 +113,7 @@ class BatchNormalisedConvCapsules(_BatchNormalisedParents, ConvCapsules):
 
     where:
       W_ij: `kernel[K, K, types of children, 4, types, 4]`, uniform within
-        gain * sqrt(6 / (16 K^2 (types of children + types))).
+        sqrt(6 / (16 K^2 (types of children + types))).
       x_j: logits of activations `[B, H', W', types]`.
       norm: as in `BatchNormalisedPrimaryCapsules`, without scale and shift.
       routing: a `VariationalBayesRouting` with `logits=True`.
@@ -137,8 +133,7 @@ class BatchNormalisedClassCapsules(_BatchNormalisedParents, SharedClassCapsules)
         M_j = norm(m_j),  a_j = 1 / (1 + exp(-norm(x_j)))
 
     where:
-      W: `kernel[types of children, 4, types, 4]`, uniform within
-        gain * sqrt(6 / (16 (types of children + types))).
+      W: `kernel[types of children, 4, types, 4]`, uniform within sqrt(6 / (16 (types of children + types))).
       x_j: logits of activations `[B, types]`.
       norm: as in `BatchNormalisedPrimaryCapsules`, without scale and shift.
       routing: a `VariationalBayesRouting` with `logits=True`.

@@ -38,8 +38,6 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
 
     where:
       num_iterations: M-steps of every routing.
-      gain: what the authors' initial matrices are multiplied with. With 1 the first votes are some 0.02, beside a
-        prior of deviation 1, and routing hardly tells one from another.
       loss: "softmax_of_activations" (the authors' code), which takes the scores for logits and is at least 0.9 however
         good the network, or "cross_entropy" of the activations' own logits.
 
@@ -61,7 +59,6 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
     conv1_types: int = 16
     conv2_types: int = 16
     num_iterations: int = 3
-    gain: float = 1.0
     loss: typing.Literal["softmax_of_activations", "cross_entropy"] = "softmax_of_activations"
 
     paper: typing.ClassVar[str] = "De Sousa Ribeiro et al. 2020"
@@ -78,8 +75,6 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
 
     def __post_init__(self):
         require_at_least(self, 1, "channels", "primary_types", "conv1_types", "conv2_types", "num_iterations")
-        if not self.gain > 0:
-            raise ValueError(f"gain must be positive. Received: {self.gain}")
 
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` -> dict of outputs. Images are standardised where the paper does so.
@@ -95,13 +90,13 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
         features = keras.layers.ReLU(name="relu1")(features)
         capsules = BatchNormalisedPrimaryCapsules(self.primary_types, name="primary_capsules")(features)
         capsules = BatchNormalisedConvCapsules(
-            self.conv1_types, 3, 2, self._routing(), gain=self.gain, name="conv_capsules1"
+            self.conv1_types, 3, 2, self._routing(), name="conv_capsules1"
         )(capsules)
         capsules = BatchNormalisedConvCapsules(
-            self.conv2_types, 3, 1, self._routing(), gain=self.gain, name="conv_capsules2"
+            self.conv2_types, 3, 1, self._routing(), name="conv_capsules2"
         )(capsules)
         poses, scores = BatchNormalisedClassCapsules(
-            num_classes, self._routing(), coordinates, gain=self.gain, name="class_capsules"
+            num_classes, self._routing(), coordinates, name="class_capsules"
         )(capsules)
         return self.network(images, {"scores": scores, "poses": poses})
 

@@ -107,19 +107,6 @@ def test_illegal_hyperparameters_are_refused(name):
         VariationalBayesCapsNet(**{name: 0})
 
 
-def test_a_gain_makes_initial_matrices_larger_and_must_be_positive():
-    kernels = []
-    for gain in (1.0, 8.0):
-        keras.utils.set_random_seed(0)
-        model = VariationalBayesCapsNet(**SMALL, gain=gain).build((20, 20, 1), 5)
-        names = ("conv_capsules1", "conv_capsules2", "class_capsules")
-        kernels.append([model.get_layer(name).kernel.numpy() for name in names])
-    for smaller, larger in zip(*kernels, strict=True):
-        np.testing.assert_allclose(larger, 8 * smaller, rtol=1e-5)
-    with pytest.raises(ValueError, match=r"gain must be positive\. Received: 0"):
-        VariationalBayesCapsNet(gain=0.0)
-
-
 def test_the_check_of_a_fresh_network_sees_normalised_capsules_and_leaves_it_as_it_is(recwarn):
     keras.utils.set_random_seed(0)
     architecture = VariationalBayesCapsNet(**SMALL)
