@@ -792,7 +792,7 @@ MODELS = [
     ),
     ModelGolden(
         "inverted_attention",
-        models.InvertedAttentionCapsNet(channels=(6, 8), blocks=(1, 1), primary_types=3, conv_types=(4, 4)),
+        models.InvertedAttentionCapsNet(channels=(6, 8), blocks=(1, 1), primary_types=3, conv_types=(5,)),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
     ),
