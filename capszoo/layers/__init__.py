@@ -8,10 +8,12 @@ from capszoo.layers.batch_normalised import (
     BatchNormalisedPrimaryCapsules,
 )
 from capszoo.layers.concurrent import ConcurrentCapsules
+from capszoo.layers.coordinates import CoordinateChannels
 from capszoo.layers.decoder import Decoder
 from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.depthwise import DepthwisePrimaryCapsules
 from capszoo.layers.generative import Divergence, GaussianCode, PartsFromObjects, SampledCapsules
+from capszoo.layers.heinsen import HeinsenCapsules
 from capszoo.layers.inner_consensus import (
     AffinePrimaryCapsules,
     NormalisedClassCapsules,
@@ -34,12 +36,14 @@ __all__ = [
     "BatchNormalisedPrimaryCapsules",
     "ConcurrentCapsules",
     "ConvCapsules",
+    "CoordinateChannels",
     "Decoder",
     "DenseCapsules",
     "DepthwisePrimaryCapsules",
     "Divergence",
     "GaussianCapsules",
     "GaussianCode",
+    "HeinsenCapsules",
     "InducedSetAttention",
     "LatentCapsules",
     "Length",

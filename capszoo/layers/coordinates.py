@@ -1,4 +1,27 @@
-"""Where in the image the capsules of a grid look."""
+"""Where in the image the capsules of a grid look, and where in it a pixel lies."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class CoordinateChannels(keras.layers.Layer):
+    """Images `[B, H, W, C + 2]` of `[B, H, W, C]`: the last channels say which row and column a pixel is in.
+
+    Rows and columns run from -1 to 1. Errors: `ValueError` for images without a static size.
+    Source: Liu et al. 2018, "An intriguing failing of convolutional neural networks and the CoordConv solution".
+    """
+
+    def build(self, images_shape):
+        if None in images_shape[1:3]:
+            raise ValueError(f"the images must have a static size. Received: {tuple(images_shape)}")
+        rows, columns = (np.linspace(-1.0, 1.0, side, dtype="float32") for side in images_shape[1:3])
+        self.coordinates = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)[None]
+
+    def call(self, images):
+        coordinates = ops.cast(self.coordinates, images.dtype)
+        return ops.concatenate([images, ops.repeat(coordinates, ops.shape(images)[0], axis=0)], axis=-1)
 
 
 def receptive_field_centres(side, windows):

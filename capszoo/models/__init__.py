@@ -3,6 +3,7 @@
 from capszoo.models.baselines import ConvNet
 from capszoo.models.dynamic import DynamicCapsNet
 from capszoo.models.efficient import EfficientCapsNet
+from capszoo.models.heinsen import HeinsenCapsNet
 from capszoo.models.inner_consensus import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.models.inverted_attention import InvertedAttentionCapsNet
 from capszoo.models.matrix_em import MatrixCapsNet
@@ -22,6 +23,7 @@ __all__ = [
     "ConvNet",
     "DynamicCapsNet",
     "EfficientCapsNet",
+    "HeinsenCapsNet",
     "InvertedAttentionCapsNet",
     "IterativeInference",
     "KernelCapsNet",

@@ -5,6 +5,7 @@ from capszoo.routing.base import Routing
 from capszoo.routing.digamma import digamma
 from capszoo.routing.dynamic import DynamicRouting, UniformRouting
 from capszoo.routing.em import EMRouting
+from capszoo.routing.heinsen import HeinsenRouting
 from capszoo.routing.inverted_attention import InvertedAttentionRouting
 from capszoo.routing.kernel import KernelRouting
 from capszoo.routing.lstm import LSTMRouting
@@ -19,6 +20,7 @@ __all__ = [
     "AttentionRouting",
     "DynamicRouting",
     "EMRouting",
+    "HeinsenRouting",
     "InvertedAttentionRouting",
     "KernelRouting",
     "LSTMRouting",

@@ -15,6 +15,7 @@ from oracles import attention_capsules
 from oracles import dynamic_routing as oracle
 from oracles import kernel_routing as kernel_oracle
 from oracles.em_routing import em_routing_dense
+from oracles.heinsen_routing import heinsen_routing
 from oracles.inverted_attention_routing import inverted_attention_routing
 from oracles.lstm_routing import lstm_routing
 from oracles.self_attention_routing import self_attention_routing
@@ -139,6 +140,15 @@ def _variational_bayes(votes, activations, weights, num_iterations):
     return variational_bayes_routing_dense(votes, activations, *betas, num_iterations)
 
 
+def _heinsen(votes, activations, weights, num_iterations):
+    """The oracle of `HeinsenRouting`, whose betas may be the same for all children."""
+    # [O, I] or [O] -> [I, O] or [1, O]
+    use, ignore = (np.reshape(weights[name], (votes.shape[2], -1)).T for name in ("beta_use", "beta_ignore"))
+    logits = np.log(activations) - np.log1p(-activations)
+    result = heinsen_routing(votes, logits, use, ignore, num_iterations)
+    return {**result, "activations": _logistic(result["logits"])}
+
+
 _OF_EACH_PARENT = ("log_alpha", "log_beta", "theta1", "theta2", "log_theta3")
 _LSTM_WEIGHTS = {
     "kernel": (12, 12),
@@ -216,6 +226,26 @@ ROUTINGS = [
         per_child=("bias",),
         share="all",
         iterations=(1,),
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "heinsen",
+        routing.HeinsenRouting,
+        _heinsen,
+        weights={"beta_use": (4, 6), "beta_ignore": (4, 6)},
+        per_parent=("beta_use", "beta_ignore"),
+        per_child=("beta_use", "beta_ignore"),
+        share="all",
+        takes_activations=True,
+    ),
+    RoutingGolden(
+        "heinsen_shared",
+        lambda **keywords: routing.HeinsenRouting(shared_betas=True, **keywords),
+        _heinsen,
+        weights={"beta_use": (4,), "beta_ignore": (4,)},
+        per_parent=("beta_use", "beta_ignore"),
+        share="all",
+        iterations=(1, 3),
         takes_activations=True,
     ),
     RoutingGolden(
@@ -584,6 +614,39 @@ LAYERS = [
         },
     ),
     LayerGolden(
+        "heinsen",
+        lambda **keywords: layers.HeinsenCapsules(4, routing.HeinsenRouting(name="routing"), **keywords),
+        inputs=(((5, 4, 4), (5,)),),
+        output=((4, 4, 4), (4,)),
+        weights={
+            "kernel": (5, 4, 4, 4),
+            "bias": (5, 4, 4, 4),
+            "routing/beta_use": (4, 5),
+            "routing/beta_ignore": (4, 5),
+        },
+    ),
+    LayerGolden(
+        "heinsen_shared",
+        lambda **keywords: layers.HeinsenCapsules(
+            2, routing.HeinsenRouting(shared_betas=True, name="routing"), **keywords
+        ),
+        inputs=(_CAPSULES_OF_3_TYPES,),
+        output=((2, 4, 4), (2,)),
+        weights={
+            "kernel": (2, 4, 4),
+            "bias": (2, 4, 4),
+            "routing/beta_use": (2,),
+            "routing/beta_ignore": (2,),
+        },
+    ),
+    LayerGolden(
+        "coordinate_channels",
+        layers.CoordinateChannels,
+        inputs=((5, 6, 2),),
+        output=(5, 6, 4),
+        float32=False,
+    ),
+    LayerGolden(
         "attention_pooling",
         lambda **keywords: layers.AttentionPooling(3, 4, **keywords),
         inputs=((5, 6, 7),),
@@ -791,6 +854,12 @@ MODELS = [
         learning_rate=1e-2,
     ),
     ModelGolden(
+        "heinsen",
+        models.HeinsenCapsNet(channels=(8, 8), strides=(2, 2), types=8, num_iterations=2),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
         "inverted_attention",
         models.InvertedAttentionCapsNet(channels=(6, 8), blocks=(1, 1), primary_types=3, conv_types=(5,)),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
@@ -916,6 +985,7 @@ PRESETS = {
     "dynamic_multimnist": 11_361_968,
     # 161,824 as published, and the decoder's 1,411,344.
     "efficient_mnist": 1_573_168,
+    "heinsen_smallnorb": 271_688,
     "inverted_attention_cifar10": 1_828_817,
     # By hand: stem 352, blocks 18,560, 57,728 and 73,984, primary 16,384 + 32, capsules 2 (36,864 + 32) and
     # 40,960 + 32, logits 17.
