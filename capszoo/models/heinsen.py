@@ -61,7 +61,7 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
     def stages(self) -> tuple[str, ...]:
         """See `Architecture`."""
         convolutions = [f"conv{number}" for number, _ in enumerate(self.channels, 1)]
-        return (*convolutions, "primary_capsules", "primary_activations", "capsules", "class_capsules")
+        return (*convolutions, "primary_capsules", "primary_activations", "capsules")
 
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` -> dict of outputs.

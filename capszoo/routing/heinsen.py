@@ -32,15 +32,18 @@ class HeinsenRouting(_RoutingByPosition):
       R_ij: coefficients `[B, ..., I, O]`, in [0, 1]; those of a child sum to one over the parents at one position.
       mu_j: parent poses `[B, ..., O, D]`; s_j: their variances along each dimension.
       x_j, a_j: logits and activations `[B, ..., O]` of the parents; a_j in (0, 1).
-      beta_use, beta_ignore: benefit and cost of a unit of data that is used or ignored, `[O, I]`; or with `shared_betas`
-        `[O]`, the same for all children. They begin normal, of standard deviation 1 / I.
+      beta_use, beta_ignore: benefit and cost of a unit of data that is used or ignored, `[O, I]`. They begin normal, of
+        standard deviation 1 / I.
+      shared_betas: the betas of a parent are the same for all children: weights `[O]`, which are I times beta and begin
+        standard normal, so that a step of an optimiser moves x_j as little for thousands of children as for ten.
       logits: returns x_j instead of a_j.
       epsilon: 1e-5.
 
     Errors: `ValueError` for votes of rank below 4 and for missing activations.
     Source: Heinsen 2019, "An algorithm for routing capsules in all domains", Algorithm 1 and equations 1 to 7; the two
     epsilons from the author's code.
-    Differs from the author's code: betas begin at zero there, where no gradient reaches anything but betas.
+    Differs from the author's code: shared betas are not divided by I there; all begin at zero, where no gradient
+    reaches anything but betas.
     """
 
     def __init__(self, num_iterations=3, shared_betas=False, logits=False, **kwargs):
@@ -51,8 +54,8 @@ class HeinsenRouting(_RoutingByPosition):
     def build(self, votes_shape):
         super().build(votes_shape)
         children, parents, _ = votes_shape[-3:]
-        shape = (parents,) if self.shared_betas else (parents, children)
-        initializer = keras.initializers.RandomNormal(stddev=1.0 / children)
+        shape, deviation = ((parents,), 1.0) if self.shared_betas else ((parents, children), 1.0 / children)
+        initializer = keras.initializers.RandomNormal(stddev=deviation)
         for name in ("beta_use", "beta_ignore"):
             setattr(self, name, self.add_weight(name=name, shape=shape, initializer=initializer))
 
@@ -88,7 +91,7 @@ class HeinsenRouting(_RoutingByPosition):
         """The state of parents fitted to `coefficients`: x_j `[N, O]`, mu_j and s_j `[N, O, D]`."""
         used = coefficients * activations[:, None]
         if self.shared_betas:
-            total, all_used = ops.sum(activations, axis=1, keepdims=True), ops.sum(used, axis=2)
+            total, all_used = ops.mean(activations, axis=1, keepdims=True), ops.mean(used, axis=2)
             net = self.beta_use * all_used - self.beta_ignore * (total - all_used)
         else:
             net = self.beta_use * used - self.beta_ignore * (activations[:, None] - used)

@@ -141,9 +141,12 @@ def _variational_bayes(votes, activations, weights, num_iterations):
 
 
 def _heinsen(votes, activations, weights, num_iterations):
-    """The oracle of `HeinsenRouting`, whose betas may be the same for all children."""
+    """The oracle of `HeinsenRouting`, whose betas may be the same for all children, and weights I times those."""
+    children, parents = votes.shape[1:3]
     # [O, I] or [O] -> [I, O] or [1, O]
-    use, ignore = (np.reshape(weights[name], (votes.shape[2], -1)).T for name in ("beta_use", "beta_ignore"))
+    use, ignore = (np.reshape(weights[name], (parents, -1)).T for name in ("beta_use", "beta_ignore"))
+    if len(use) < children:
+        use, ignore = use / children, ignore / children
     logits = np.log(activations) - np.log1p(-activations)
     result = heinsen_routing(votes, logits, use, ignore, num_iterations)
     return {**result, "activations": _logistic(result["logits"])}

@@ -36,10 +36,13 @@ def expected_of(layer, poses, logits, num_iterations=3):
     """What the oracle makes of them."""
     axis = 0 if layer.routing.shared_betas else ()
     kernel, bias = (np.expand_dims(weight.numpy(), axis) for weight in (layer.kernel, layer.bias))
+    children = poses.reshape(2, -1, *poses.shape[-2:])
     betas = layer.routing.beta_use.numpy(), layer.routing.beta_ignore.numpy()
     # [O, I] or [O] -> [I, O] or [1, O]
     betas = [np.reshape(beta, (4, -1)).T for beta in betas]
-    children = poses.reshape(2, -1, *poses.shape[-2:])
+    if layer.routing.shared_betas:
+        # Of which weights are as many times as there are children.
+        betas = [beta / children.shape[1] for beta in betas]
     votes = heinsen_votes(children, kernel, bias)
     return votes, heinsen_routing(votes, logits.reshape(2, -1), *betas, num_iterations)
 
