@@ -4,15 +4,20 @@ from capszoo.losses.cross_entropy import ActivationCrossEntropy
 from capszoo.losses.evidence_bound import GaussianNegativeLogLikelihood, SummedOutput
 from capszoo.losses.margin import MarginLoss
 from capszoo.losses.reconstruction import RECONSTRUCTION_WEIGHT, ReconstructionLoss
+from capszoo.losses.sparsity import ExplanationSparsity, NegativeLogDensity, PresenceSparsity, SquaredOutput
 from capszoo.losses.spread import SpreadLoss, spread_margin
 
 __all__ = [
     "RECONSTRUCTION_WEIGHT",
     "ActivationCrossEntropy",
+    "ExplanationSparsity",
     "GaussianNegativeLogLikelihood",
     "MarginLoss",
+    "NegativeLogDensity",
+    "PresenceSparsity",
     "ReconstructionLoss",
     "SpreadLoss",
+    "SquaredOutput",
     "SummedOutput",
     "spread_margin",
 ]
