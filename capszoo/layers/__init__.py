@@ -1,5 +1,6 @@
 """Capsule layers, free of any one paper's architecture."""
 
+from capszoo.layers.affine_poses import PartCapsules, PartElements
 from capszoo.layers.attention import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.attention_pooling import AttentionPooling
 from capszoo.layers.batch_normalised import (
@@ -22,10 +23,13 @@ from capszoo.layers.inner_consensus import (
 from capszoo.layers.length import Length
 from capszoo.layers.masking import MaskCapsules, MostActive
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
+from capszoo.layers.object_votes import ObjectVotes, SeparateDense, VoteMixture
+from capszoo.layers.present_set import PresentAttention, PresentSeedPooling, PresentSetAttention
 from capszoo.layers.primary import PrimaryCapsules
 from capszoo.layers.self_routed import SelfRoutedClassCapsules
 from capszoo.layers.set_transformer import InducedSetAttention, Named, SeedPooling, SetAttention
 from capszoo.layers.sparse import LatentCapsules, SparseMask
+from capszoo.layers.template_mixture import TemplateMixture
 from capszoo.layers.templates import TemplateRenderer
 
 __all__ = [
@@ -53,15 +57,24 @@ __all__ = [
     "Named",
     "NormalisedClassCapsules",
     "NormalisedConvCapsules",
+    "ObjectVotes",
+    "PartCapsules",
+    "PartElements",
     "PartsFromObjects",
     "Patches",
+    "PresentAttention",
+    "PresentSeedPooling",
+    "PresentSetAttention",
     "PrimaryCapsules",
     "SampledCapsules",
     "SeedPooling",
     "SelfRoutedClassCapsules",
+    "SeparateDense",
     "SetAttention",
     "SharedClassCapsules",
     "SparseMask",
+    "TemplateMixture",
     "TemplateRenderer",
     "TopDownCapsules",
+    "VoteMixture",
 ]

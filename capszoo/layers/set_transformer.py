@@ -92,7 +92,7 @@ class InducedSetAttention(keras.layers.Layer):
         self.spread.build(elements_shape, points)
 
     def call(self, elements):
-        return self.spread(elements, self.gather(_repeated(self.induced, elements), elements))
+        return self.spread(elements, self.gather(repeated(self.induced, elements), elements))
 
     def compute_output_shape(self, elements_shape):
         return (*elements_shape[:-1], self.units)
@@ -127,7 +127,7 @@ class SeedPooling(keras.layers.Layer):
         self.attention.build((elements_shape[0], self.num_seeds, self.units), elements_shape)
 
     def call(self, elements):
-        return self.attention(_repeated(self.seeds, elements), elements)
+        return self.attention(repeated(self.seeds, elements), elements)
 
     def compute_output_shape(self, elements_shape):
         return (elements_shape[0], self.num_seeds, self.units)
@@ -136,7 +136,7 @@ class SeedPooling(keras.layers.Layer):
         return {**super().get_config(), "seeds": self.num_seeds, "units": self.units, "heads": self.heads}
 
 
-def _repeated(weight, batch):
+def repeated(weight, batch):
     """`weight[M, D]` for each row of `batch`: `[B, M, D]`."""
     weight = ops.cast(weight, batch.dtype)
     return ops.broadcast_to(weight[None], (ops.shape(batch)[0], *weight.shape))

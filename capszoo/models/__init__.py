@@ -13,6 +13,7 @@ from capszoo.models.predictive_coding.iterative_inference import IterativeInfere
 from capszoo.models.predictive_coding.network import PredictiveCodingCapsNet
 from capszoo.models.probabilistic.autoencoder import VariationalAutoencoder
 from capszoo.models.probabilistic.network import ProbabilisticCapsNet
+from capszoo.models.scae import StackedCapsuleAutoencoder
 from capszoo.models.self_routing import SelfRoutingCapsNet
 from capszoo.models.sparse import SparseCapsNet, UnmaskedCapsNet
 from capszoo.models.variational_bayes import VariationalBayesCapsNet
@@ -34,6 +35,7 @@ __all__ = [
     "ProbabilisticCapsNet",
     "SelfRoutingCapsNet",
     "SparseCapsNet",
+    "StackedCapsuleAutoencoder",
     "UnmaskedCapsNet",
     "VariationalAutoencoder",
     "VariationalBayesCapsNet",

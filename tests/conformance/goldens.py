@@ -391,6 +391,13 @@ def _set_attention(lookers, seen, prefix=""):
     return weights | {f"{prefix}norm{i}/{name}": (8,) for i in (1, 2) for name in ("gamma", "beta")}
 
 
+def _present_attention(lookers, seen, units, prefix=""):
+    """The weights of a `PresentAttention`."""
+    inputs = {"queries": lookers, "keys": seen, "values": seen, "output": units}
+    weights = {f"{prefix}{name}/kernel": (width, units) for name, width in inputs.items()}
+    return weights | {f"{prefix}{name}/bias": (units,) for name in inputs if name != "keys"}
+
+
 def _batch_normalised(types, learned):
     """The weights of capsules' batch normalisation, with or without those that are learned."""
     names = (
@@ -727,6 +734,92 @@ LAYERS = [
         output=(7, 8, 2),
         weights={"templates": (3, 4, 4, 2), "alphas": (3, 4, 4, 1)},
     ),
+    LayerGolden(
+        "part_capsules",
+        layers.PartCapsules,
+        inputs=((4, 9),),
+        output=((4, 2, 3), (4,), (4,), (4, 2)),
+    ),
+    LayerGolden(
+        "part_elements",
+        layers.PartElements,
+        inputs=((4, 2, 3), (4,), (4, 2), (4, 3, 3, 1)),
+        output=((4, 18), (4,)),
+    ),
+    LayerGolden(
+        "present_attention",
+        lambda **keywords: layers.PresentAttention(8, **keywords),
+        inputs=((3, 6), (4, 5), (4,)),
+        output=(3, 8),
+        weights=_present_attention(6, 5, 8),
+        float32=False,
+    ),
+    LayerGolden(
+        "present_set_attention",
+        layers.PresentSetAttention,
+        inputs=((4, 6), (4,)),
+        output=(4, 6),
+        weights={
+            **_present_attention(6, 6, 6, "attention/"),
+            "hidden/kernel": (6, 12),
+            "hidden/bias": (12,),
+            "output/kernel": (12, 6),
+            "output/bias": (6,),
+            **{f"norm{i}/{name}": (6,) for i in (1, 2) for name in ("gamma", "beta")},
+        },
+        float32=False,
+    ),
+    LayerGolden(
+        "present_seed_pooling",
+        lambda **keywords: layers.PresentSeedPooling(2, 8, **keywords),
+        inputs=((4, 6), (4,)),
+        output=(2, 8),
+        weights={"seeds": (2, 8), **_present_attention(8, 6, 8, "attention/")},
+        float32=False,
+    ),
+    LayerGolden(
+        "separate_dense",
+        lambda **keywords: layers.SeparateDense(5, "relu", **keywords),
+        inputs=((3, 4),),
+        output=(3, 5),
+        weights={"kernel": (3, 4, 5), "bias": (3, 5)},
+        float32=False,
+    ),
+    LayerGolden(
+        "object_votes",
+        lambda **keywords: layers.ObjectVotes(4, **keywords),
+        inputs=((2, 39),),
+        output=((2, 2, 3), (2,), (2,), (2, 4, 2, 3), (2, 4), (2, 4), (2, 4, 6)),
+        weights={
+            "offsets": (2, 4, 6),
+            "pose_bias": (2, 6),
+            "presence_bias": (2,),
+            "vote_bias": (2, 4),
+            "width_bias": (2, 4),
+        },
+    ),
+    LayerGolden(
+        "vote_mixture",
+        layers.VoteMixture,
+        inputs=((2, 4, 2, 3), (2, 4), (2, 4), (4, 2, 3), (4,)),
+        output=((4,), (4, 3), (2,)),
+    ),
+    LayerGolden(
+        "template_mixture",
+        lambda **keywords: layers.TemplateMixture(3, (7, 8, 2), 4, hidden=6, **keywords),
+        inputs=((3, 2, 3), (3,), (3, 5), (7, 8, 2)),
+        output=((3, 4, 4, 2), (7, 8, 2), (7, 8, 2)),
+        weights={
+            "templates": (3, 4, 4, 2),
+            "alphas": (3, 4, 4, 1),
+            "background": (),
+            "background_alpha": (),
+            "colour_hidden/kernel": (5, 6),
+            "colour_hidden/bias": (6,),
+            "colour/kernel": (6, 2),
+            "colour/bias": (2,),
+        },
+    ),
 ]
 
 
@@ -959,6 +1052,34 @@ MODELS = [
         learning_rate=4e-2,
     ),
     ModelGolden(
+        "scae",
+        models.StackedCapsuleAutoencoder(
+            objects=3,
+            parts=4,
+            template_size=5,
+            channels=6,
+            features=2,
+            width=8,
+            blocks=1,
+            encoding=8,
+            units=8,
+            code=4,
+            classes=5,
+        ),
+        outputs={
+            "presence": (3,),
+            "logits": (3,),
+            "explained": (3,),
+            "poses": (3, 2, 3),
+            "part_presence": (4,),
+            "part_poses": (4, 2, 3),
+            "coefficients": (4, 4),
+            "reconstruction": (28, 28, 1),
+        },
+        image_shape=(28, 28, 1),
+        learning_rate=2e-2,
+    ),
+    ModelGolden(
         "vae",
         models.VariationalAutoencoder(latents=4, hidden=16),
         outputs={"code": (4, 2), "reconstruction": (20, 20, 1)},
@@ -1009,6 +1130,11 @@ PRESETS = {
     "matrix_em_smallnorb": 68_618,
     "probabilistic_mnist": 675_111,
     "predictive_coding_mnist": 8_215_568,
+    # By hand: convolutions 1,280 and 3 x 147,584, places 3,200, numbers of parts 128 x 40 x 24 + 40 x 23, templates and
+    # alphas 9,680, colours 544 + 33, background 2; embedding 2,320, sets 3 x 2,208, encoding 4,352, seeds 8,192 + 4 x
+    # 256 x 256 + 3 x 256; objects 32 x (256 x 128 + 128 + 128 x 32 + 32 + 32 x 128 + 128 + 128 x 327), static offsets
+    # 7,680 and biases 32 x (6 + 1 + 40 + 40).
+    "scae_mnist": 3_535_483,
     "self_routing_smallnorb": 814_960,
     "sparse_mnist": 9_149_712,
     "sparse_mnist_expanded": 17_064_000,
