@@ -44,6 +44,20 @@ card:
   protocols: {test_error: 0.0025}
 """
 
+# Options of a small `StackedCapsuleAutoencoder`.
+STACKED = {
+    "objects": 3,
+    "parts": 4,
+    "template_size": 5,
+    "channels": 6,
+    "features": 2,
+    "width": 8,
+    "blocks": 1,
+    "encoding": 8,
+    "units": 8,
+    "code": 4,
+}
+
 # Options of a small `ProbabilisticCapsNet`.
 PROBABILISTIC = {
     "objects": 3,

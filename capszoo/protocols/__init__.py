@@ -15,6 +15,9 @@ options and on several models. These give a number, which a card may have:
   probe, probe_rotated_45, probe_rotated_90, probe_rotated_135, probe_rotated_180, probe_affnist, probe_affnist_synth
                         a linear classifier on the variables of a generative model; with `presence_` before the name
                         on presences alone; see `capszoo.protocols.linear_probe`
+  clusters, presence_clusters
+                        clusters of what objects explain, or of their presences, each told the name of one class; see
+                        `capszoo.protocols.clusters`
   likelihood, likelihood_gain, active_feed_forward, active_inference, active_inference_l1
                         means over images of generative models; see `capszoo.protocols.means`
 
@@ -37,6 +40,7 @@ from capszoo import plugins
 _REGISTERING = {
     "adversarial": ("AttackProtocol", "Robustness", "draw_robustness"),
     "classification": ("ShareOfWrong",),
+    "clusters": ("ClusterError",),
     "latent_optimisation": ("LatentOptimisationProtocol", "LatentOptimisationReport"),
     "likelihood": ("LikelihoodProtocol", "LikelihoodReport"),
     "linear_probe": ("LinearProbeError",),

@@ -17,7 +17,7 @@ from capszoo.progress import QUIET
 # Results kept for each model, as long as it lives. 60,000 images with 16 capsules of 16 numbers are 65 MB, a support
 # vector machine fitted to them may be twice as much.
 KEPT = 8
-OUTPUTS = ("logits", "poses", "presence", "code")
+OUTPUTS = ("logits", "poses", "presence", "explained", "code")
 _kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 

@@ -21,6 +21,7 @@ from oracles.lstm_routing import lstm_routing
 from oracles.self_attention_routing import self_attention_routing
 from oracles.self_routing import self_routing
 from oracles.variational_bayes_routing import variational_bayes_routing_dense
+from tiny import STACKED
 
 from capszoo import layers, models, routing
 
@@ -1053,19 +1054,7 @@ MODELS = [
     ),
     ModelGolden(
         "scae",
-        models.StackedCapsuleAutoencoder(
-            objects=3,
-            parts=4,
-            template_size=5,
-            channels=6,
-            features=2,
-            width=8,
-            blocks=1,
-            encoding=8,
-            units=8,
-            code=4,
-            classes=5,
-        ),
+        models.StackedCapsuleAutoencoder(**STACKED, classes=5),
         outputs={
             "presence": (3,),
             "logits": (3,),

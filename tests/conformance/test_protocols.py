@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support import fill
-from tiny import PROBABILISTIC
+from tiny import PROBABILISTIC, STACKED
 from tiny_norb import read_pairs
 
 from capszoo.config import ConfigError, sections
@@ -54,6 +54,8 @@ SUBJECTS = {
     "viewpoints": (CAPSULES, {**TOYS, "views": "familiar azimuth"}, {}),
     "masked": ({"name": "sparse", "channels": 4, "primary_types": 2, "latent_capsules": 4}, DIGITS, {}),
     "presence": ({"name": "probabilistic", **PROBABILISTIC}, DIGITS, {}),
+    "presence_clusters": ({"name": "scae", **STACKED}, DIGITS, {}),
+    "clusters": ({"name": "scae", **STACKED}, DIGITS, {}),
 }
 
 
