@@ -180,5 +180,6 @@ class VoteMixture(keras.layers.Layer):
 
 def _logit_of_both(first, second):
     """logit(sigmoid(first) sigmoid(second)), also where the product is near 0 or 1."""
-    absent = ops.logaddexp(ops.log_sigmoid(-first), ops.log_sigmoid(first) + ops.log_sigmoid(-second))
-    return ops.log_sigmoid(first) + ops.log_sigmoid(second) - absent
+    # Not by `logaddexp`, for which ONNX has no operation.
+    absent = ops.stack([ops.log_sigmoid(-first), ops.log_sigmoid(first) + ops.log_sigmoid(-second)])
+    return ops.log_sigmoid(first) + ops.log_sigmoid(second) - ops.logsumexp(absent, axis=0)
