@@ -36,6 +36,7 @@ class TemplateMixture(keras.layers.Layer):
     code.
     Differs from the paper: there alphas are weights themselves, and a part has none outside its template; with logits
     a present part also says of what it does not reach that it is black.
+    Differs from the authors' code: the background begins nearly black, not as any grey.
     """
 
     def __init__(self, num_parts, image_shape, template_size=11, deviation=1.0, hidden=32, **kwargs):
@@ -57,7 +58,10 @@ class TemplateMixture(keras.layers.Layer):
             name="templates", shape=(*shape, self.image_shape[-1]), initializer=UnlikeTemplates()
         )
         self.alphas = self.add_weight(name="alphas", shape=(*shape, 1), initializer="zeros")
-        self.background = self.add_weight(name="background", shape=(), initializer="zeros")
+        # Dark: before a grey one is dark, templates have learnt to be, and they stay so.
+        self.background = self.add_weight(
+            name="background", shape=(), initializer=keras.initializers.Constant(-4.0)
+        )
         self.background_alpha = self.add_weight(name="background_alpha", shape=(), initializer="zeros")
         for layer, width in zip(self.colours, (features_shape[-1], self.hidden), strict=True):
             layer.build((*features_shape[:-1], width))

@@ -56,6 +56,7 @@ class StackedCapsuleAutoencoder(Reconstructs):
       pixel_deviation: of the normal distribution of a pixel; smaller, pictures count more beside objects.
       noise: of the logits of presences, see `PartCapsules` and `ObjectVotes`.
       classes: how many kinds of images there are; all that the loss is told of classes.
+      learns: "all", or the "parts" alone, as a stage before may: pictures, of which objects learn nothing.
       offset_weight: what changes of the objects' shapes from image to image cost.
       presence_within, presence_between: see `PresenceSparsity`; explained_within, explained_between: see
         `ExplanationSparsity`.
@@ -81,6 +82,7 @@ class StackedCapsuleAutoencoder(Reconstructs):
     pixel_deviation: float = 1.0
     noise: float = 2.0
     classes: int = 10
+    learns: typing.Literal["all", "parts"] = "all"
     offset_weight: float = 10.0
     presence_within: float = 2.0
     presence_between: float = 0.35
@@ -192,6 +194,9 @@ class StackedCapsuleAutoencoder(Reconstructs):
             "presence": PresenceSparsity(self.classes, self.presence_within, self.presence_between),
             "explained": ExplanationSparsity(self.explained_within, self.explained_between),
         }
+
+        if self.learns == "parts":
+            outputs, losses = ({"image_density": part["image_density"]} for part in (outputs, losses))
 
         def arrange(batch):
             images = batch["images"]

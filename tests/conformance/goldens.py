@@ -1066,7 +1066,7 @@ MODELS = [
             "reconstruction": (28, 28, 1),
         },
         image_shape=(28, 28, 1),
-        learning_rate=2e-2,
+        learning_rate=1e-2,
     ),
     ModelGolden(
         "vae",

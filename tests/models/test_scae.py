@@ -117,6 +117,22 @@ def test_pictures_do_not_change_objects(model):
     assert set(map(type, tape.gradient(density, weights))) == {type(None)}
 
 
+def test_parts_may_be_learnt_alone_and_give_what_they_are_to_the_whole(model):
+    parts = dataclasses.replace(NET, learns="parts")
+    alone = parts.build(SHAPE)
+    assert [weight.path for weight in alone.weights] == [weight.path for weight in model.weights]
+    alone.set_weights(model.get_weights())
+    (term,) = losses_of(parts, alone, training=False).items()
+    assert term == ("image_density", losses_of(NET, model, training=False)["image_density"])
+
+
+def test_pictures_begin_darker_than_those_of_digits():
+    """What begins brighter than images ends in templates that are black all over."""
+    keras.utils.set_random_seed(0)
+    begun = StackedCapsuleAutoencoder().build((40, 40, 1)).predict(np.zeros((1, 40, 40, 1)), verbose=0)
+    assert 0.02 < begun["reconstruction"].mean() < 0.1
+
+
 def test_noise_is_drawn_in_training_only(model):
     calm = [losses_of(NET, model, training=False) for _ in range(2)]
     noisy = [losses_of(NET, model, training=True) for _ in range(2)]
