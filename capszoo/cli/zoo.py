@@ -125,6 +125,9 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
     version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
     weights: Weights = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also a LiteRT file with int8 weights outside of routing.")
+    ] = False,
     record: Annotated[
         bool, typer.Option("--record", help="Measure artefacts' speed and test errors into the card.")
     ] = False,
@@ -136,7 +139,7 @@ def export(
 
     model = zoo.load(name, weights=weights)
     preset, name = model.preset, model.preset.name
-    report = zoo.export(model, out, name=name, version=version)
+    report = zoo.export(model, out, name=name, version=version, int8=int8)
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
     show(export_table(report))

@@ -15,13 +15,14 @@ import tensorflow as tf
 
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting.examples import drawn, write_examples
+from capszoo.exporting.int8 import write_int8
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
 from capszoo.extras import require
 
 # What the processes that convert and reload import.
-CONVERSION = ("ai_edge_litert", "onnx", "tf2onnx", "onnxruntime")
+CONVERSION = ("ai_edge_litert", "ai_edge_quantizer", "onnx", "tf2onnx", "onnxruntime")
 
 
 def export(
@@ -34,6 +35,7 @@ def export(
     class_names: Sequence[str] | None = None,
     image_shape: tuple[int, int, int] | None = None,
     examples: np.ndarray | None = None,
+    int8: bool = False,
 ) -> dict:
     """Writes a model as a bundle that TensorFlow Serving, LiteRT, ONNX Runtime and Python run without capszoo.
 
@@ -44,6 +46,7 @@ def export(
           assets.extra/examples/                         pictures, and what the Keras model says of them
           batching_params.pbtxt                          for --enable_per_model_batching_parameters
           litert/<name>.float32.tflite, .float16.tflite  images -> as serving_default; operators of LiteRT only
+          litert/<name>.int8.tflite                      the same with `int8`, see `capszoo.exporting.int8.write_int8`
           onnx/<name>.onnx                               the same in float32; standard operators only
           export.json                                    what this function returns
 
@@ -58,6 +61,8 @@ def export(
         `model.preprocess` changes that.
       examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default four of drawn
         blobs.
+      int8: also a LiteRT file with int8 weights outside of routing. What that costs in errors is not known here; for
+        published presets the card says it.
 
     Everything is written under a hidden temporary name, reloaded in a process without capszoo, compared, and
     only then renamed; see `verify`.
@@ -85,6 +90,9 @@ def export(
     ):
         bundle = Path(folder) / "bundle"
         _write_artefacts(bundle, name, model, Signatures(model, preprocess, image_shape, stages), images)
+        if int8:
+            float32, target8 = (bundle / "litert" / f"{name}.{kind}.tflite" for kind in ("float32", "int8"))
+            write_int8(float32, target8, model)
         if class_names:
             (bundle / "assets.extra" / "labels.txt").write_text("".join(f"{c}\n" for c in class_names))
         measured = measure(bundle)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from capszoo.exporting.artefacts import artefact_files, checksum
 from capszoo.exporting.bundle import export
+from capszoo.exporting.recording import INT8
 from capszoo.exporting.servers import PUBLISHED, newest
 from capszoo.exporting.verification import REPORT
 from capszoo.progress import QUIET
@@ -50,7 +51,8 @@ def _gathered(name, directory):
     published = newest(PUBLISHED / name)
     if published:
         return Path(shutil.copytree(published, directory / name / published.name))
-    export(load(name), directory, name=name)
+    model = load(name)
+    export(model, directory, name=name, int8=INT8 in model.preset.card.exports)
     return directory / name / "1"
 
 

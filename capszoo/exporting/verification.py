@@ -22,6 +22,10 @@ ROUNDINGS = 10
 # would be off by 2 such steps, the primary squash could double that, votes add 1, and the second squash
 # doubles again: 10. That coefficients depend on votes is not counted; in practice most roundings cancel.
 FLOAT16_TOLERANCE = 10 * 2.0**-11
+# By the same count, of roundings by up to 2^-8 of a channel's largest weight and, as many, of inputs.
+INT8_TOLERANCE = 20 * 2.0**-8
+# By artefact, where it is not `TOLERANCE`.
+TOLERANCES = {"litert-float16": FLOAT16_TOLERANCE, "litert-int8": INT8_TOLERANCE}
 
 
 def verify(bundle) -> dict:
@@ -31,9 +35,9 @@ def verify(bundle) -> dict:
       bundle: the folder of one version, `directory/<name>/<version>`.
 
     Returns the largest absolute deviations, e.g. {"serving_default": {"scores": 1e-8, "poses": 1e-8}, ...}.
-    Every example counts twice, alone and in a batch. Allowed is 1e-5, for float16 weights 4.9e-3, times the
-    output's largest value where that is above one; or, where that is more, ten times what a change of the last bit of
-    the pixels does to the Keras model.
+    Every example counts twice, alone and in a batch. Allowed is 1e-5, for float16 weights 4.9e-3, for int8 weights
+    0.078, times the output's largest value where that is above one; or, where that is more, ten times what a change of
+    the last bit of the pixels does to the Keras model.
     Errors: `FileNotFoundError` for a folder that is no bundle; `IntegrityError` for a file that is missing,
     altered or not listed, and for an artefact that deviates too far; `RuntimeError` for one that fails.
     """
@@ -78,7 +82,7 @@ def require_agreement(bundle, deviations):
     stored = json.loads((bundle / ROUNDING).read_text(encoding="utf-8"))
     rounding = {key.removeprefix("features/"): value for key, value in stored.items()}
     for artefact, outputs in deviations.items():
-        tolerance = FLOAT16_TOLERANCE if artefact == "litert-float16" else TOLERANCE
+        tolerance = TOLERANCES.get(artefact, TOLERANCE)
         for output, deviation in outputs.items():
             allowed = max(tolerance * max(1.0, largest[output]), ROUNDINGS * rounding[output])
             # Written so that NaN fails.

@@ -52,7 +52,8 @@ IMAGES = np.random.default_rng(1).random((5, 28, 28, 1), dtype="float32")
 def published(tiny_model, tmp_path_factory):
     """The folder and the report of one exported model."""
     directory = tmp_path_factory.mktemp("models")
-    report = export(tiny_model, directory, name="tiny", version=3, stages=NET.stages, class_names=CLASSES)
+    options = {"stages": NET.stages, "class_names": CLASSES, "int8": True}
+    report = export(tiny_model, directory, name="tiny", version=3, **options)
     return directory / "tiny" / "3", report
 
 
@@ -86,16 +87,17 @@ def test_the_report_lists_every_file_with_its_hash_and_size(published):
     files = {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()} - {"export.json"}
     assert files == set(report["files"])
     assert all(sha256_of(bundle / name) == file["sha256"] for name, file in report["files"].items())
-    artefacts = ("litert/tiny.float32.tflite", "litert/tiny.float16.tflite", "onnx/tiny.onnx")
-    assert {"saved_model.pb", *artefacts} <= files
+    litert = {f"litert/tiny.{numbers}.tflite" for numbers in ("float32", "float16", "int8")}
+    assert {"saved_model.pb", "onnx/tiny.onnx", *litert} <= files
     assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert", "onnxruntime"}
 
 
 def test_every_artefact_says_what_the_keras_model_says(published):
     deviations = dict(published[1]["deviations"])
     assert set(deviations) == {
-        "serving_default", "predict_bytes", "features", "litert-float32", "litert-float16", "onnx"
+        "serving_default", "predict_bytes", "features", "litert-float32", "litert-float16", "litert-int8", "onnx"
     }  # fmt: skip
+    assert 1e-4 < max(deviations.pop("litert-int8").values()) < 0.02
     half = deviations.pop("litert-float16")
     assert 1e-6 < max(half.values()) < 5e-3, "float16 weights are rounded, and little is lost"
     assert max(value for outputs in deviations.values() for value in outputs.values()) < 1e-5
@@ -334,13 +336,16 @@ def test_the_onnx_client_reads_pictures_as_the_command_line_does(shape, tmp_path
 
 
 @pytest.mark.slow
-def test_a_network_without_classes_is_recorded_without_errors(bundle, tmp_path, monkeypatch):
+def test_a_network_without_classes_is_recorded_without_errors(altered, tmp_path, monkeypatch):
     published = capszoo.zoo.presets.get_preset("dynamic_mnist")
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "tiny")
     recipe = dataclasses.replace(published.recipe, model=SparseCapsNet())
     preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe)
-    card = record_exports(preset, bundle)
+    card = record_exports(preset, altered)
+    assert "litert-int8" not in card.exports, "what int8 loses is not known, so it is not offered"
+    assert not list(altered.rglob("*.int8.tflite"))
+    verify(altered)
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
     assert read_card(tmp_path / "tiny" / "card.json") == card
     assert card.to_markdown().count("| not measured |") == 4
@@ -354,7 +359,7 @@ def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, ti
     speeds = compare_bundle(
         types.SimpleNamespace(preprocess=Preprocessing(), predict_on_batch=slow), bundle, 0
     )
-    assert set(speeds) == {"saved-model", "litert-float32", "litert-float16", "onnx"}
+    assert set(speeds) == {"saved-model", "litert-float32", "litert-float16", "litert-int8", "onnx"}
     assert {tuple(speed) for speed in speeds.values()} == {("1", "32")}
     assert min(speed["1"] for speed in speeds.values()) > 2
     formats = {
