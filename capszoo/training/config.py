@@ -31,7 +31,7 @@ class TrainConfig:
       warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
       weight_decay: each step takes this share of the learning rate away from every weight but biases (AdamW).
       average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
-        average. None keeps the weights themselves.
+        average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.
       mixup: alpha of mixup, see `capszoo.training.mixup`; 0 trains on the images as they are. It needs scores to train.
       gradient_clip: bound on the global gradient norm; None leaves gradients alone.
       precision: Keras dtype policy. Routing stays in float32 whatever it says.

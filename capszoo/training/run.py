@@ -37,6 +37,7 @@ from capszoo.training.files import locked, naming, remove_temporary, write_text
 from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
 from capszoo.training.mixup import mix
+from capszoo.training.normalisations import BATCHES, batch_normalisations, measure_normalisations
 from capszoo.training.processes import joined
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
@@ -302,14 +303,27 @@ class _Run:
         if self.recipe.train.average is None:
             yield
             return
-        variables = self.objective.model.trainable_variables
+        variables = self.objective.model.variables
         kept = [np.asarray(variable).copy() for variable in variables]
-        self.optimizer.finalize_variable_values(variables)
+        self.optimizer.finalize_variable_values(self.objective.model.trainable_variables)
         try:
+            self._measure_normalisations()
             yield
         finally:
             for variable, value in zip(variables, kept, strict=True):
                 variable.assign(value)
+
+    def _measure_normalisations(self):
+        """Every process does the same."""
+        ours = batch_normalisations(self.model)
+        if not ours:
+            return
+        steps = range(max(0, self.step - BATCHES), self.step)
+        with self._on_one_device() as model:
+            measure_normalisations(model, (self._batch_at(step)["images"] for step in steps))
+            for layer, theirs in zip(ours, batch_normalisations(model), strict=True):
+                layer.moving_mean.assign(np.asarray(theirs.moving_mean))
+                layer.moving_variance.assign(np.asarray(theirs.moving_variance))
 
     def _validate(self):
         """Errors, shares; the weights are kept if validation is not worse than before, or if the run ends here.
