@@ -64,7 +64,10 @@ class Results:
     def card(self, trial):
         """The card of the preset that a cell is, if its weights were trained on the cell's data; else None."""
         cell = trial.cell
-        if cell.overrides or cell.stops_at or cell.recipe not in recipes.names():
+        # A table may say on which data its recipes are trained, and a card too; whatever else it lays over them is
+        # another training than the published one.
+        other = [override for override in trial.overrides if not override.startswith("data.name=")]
+        if other or cell.overrides or cell.stops_at or cell.recipe not in recipes.names():
             return None
         preset = self._presets(cell.recipe)
         if preset.card is None:

@@ -61,6 +61,18 @@ def test_a_card_speaks_for_nothing_else(cell):
     assert row["how"].startswith(f"`capszoo train {cell.recipe}")
 
 
+def test_what_a_table_lays_over_its_recipes_is_another_training_unless_it_is_the_cards_data():
+    cell = Cell(recipe="cnn_smallnorb", hours=1)
+    states = []
+    for overrides in (("data.name=synthnorb",), ("data.name=synthnorb", "data.views=familiar azimuth")):
+        results = Results(
+            [Paper("A paper", {"table": Table("A table", {"cell": cell}, overrides=overrides)})], []
+        )
+        (trial,) = results.trials("table")
+        states.append(results.state(trial, "nowhere"))
+    assert states == ["published", "missing"]
+
+
 def test_several_trainings_are_a_mean_with_its_deviation_and_interval(results, trained, tmp_path):
     work(results, ["first"], tmp_path)
     row = row_of(results, "first", "short")
