@@ -834,6 +834,7 @@ class ModelGolden:
       image_shape, num_classes, labels_per_image: what it is built for.
       learning_rate: with which Adam learns one batch by heart in 200 steps.
       least_loss: of that batch, where no weights can make it zero.
+      steps: in so many the batch can be learnt by heart.
       unfelt: ends of the paths of weights that the paper counts and that the loss does not depend on.
     """
 
@@ -845,6 +846,7 @@ class ModelGolden:
     labels_per_image: int = 1
     learning_rate: float = 3e-3
     least_loss: float = 0.0
+    steps: int = 200
     unfelt: tuple = ()
 
     def build(self):
@@ -1067,6 +1069,8 @@ MODELS = [
         },
         image_shape=(28, 28, 1),
         learning_rate=1e-2,
+        # Templates find their places late.
+        steps=800,
     ),
     ModelGolden(
         "vae",

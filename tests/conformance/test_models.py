@@ -167,7 +167,7 @@ def test_one_batch_can_be_learnt_by_heart(golden, batch):
         first, steps, left = error(), 10, lambda: [step() for _ in range(10)] and error()
         # Half of what one picture for all images would leave: images differ.
         enough = min(0.1 * first, 0.5 * np.square(batch["images"] - batch["images"].mean(axis=0)).sum())
-    assert any(left() < enough for _ in range(0, 200, steps)), f"{first} at first, {enough} wanted"
+    assert any(left() < enough for _ in range(0, golden.steps, steps)), f"{first} at first, {enough} wanted"
 
 
 @pytest.mark.parametrize("name", PRESETS)
