@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from damage import damaged
+from attacks.damage import damaged
 
 from capszoo.exporting import verify
 from capszoo.exporting.verification import REPORT

@@ -4,7 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
-from damage import damaged
+from attacks.damage import damaged
 from tiny import draw_bars, write_idx, write_mnist
 
 from capszoo.data import sources

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from damage import damaged
+from attacks.damage import damaged
 from PIL import Image
 
 from capszoo.data.images import MAX_PIXELS, read_image

@@ -1,7 +1,7 @@
 """Recipes: one line that names the key or the file, and no code, no hang, no gigabytes."""
 
 import pytest
-from damage import damaged
+from attacks.damage import damaged
 from tiny import RECIPE
 
 from capszoo.config import ConfigError

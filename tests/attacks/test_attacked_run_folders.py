@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from damage import damaged
+from attacks.damage import damaged
 from tiny import RECIPE
 
 from capszoo.config import ConfigError

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from damage import damaged
+from attacks.damage import damaged
 from safetensors.numpy import save
 
 from capszoo.models import VariationalAutoencoder

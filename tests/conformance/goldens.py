@@ -1123,11 +1123,11 @@ PRESETS = {
     "matrix_em_smallnorb": 68_618,
     "probabilistic_mnist": 675_111,
     "predictive_coding_mnist": 8_215_568,
-    # By hand: convolutions 1,280 and 3 x 147,584, places 3,200, numbers of parts 128 x 40 x 24 + 40 x 23, templates and
-    # alphas 9,680, colours 544 + 33, background 2; embedding 2,320, sets 3 x 2,208, encoding 4,352, seeds 8,192 + 4 x
-    # 256 x 256 + 3 x 256; objects 32 x (256 x 128 + 128 + 128 x 32 + 32 + 32 x 128 + 128 + 128 x 327), static offsets
-    # 7,680 and biases 32 x (6 + 1 + 40 + 40).
-    "scae_mnist": 3_535_483,
+    # By hand: convolutions 1,280 and 3 x 147,584, places 512, numbers of parts 128 x 24 x 24 + 24 x 23, templates and
+    # alphas 5,808, colours 544 + 33, background 2; embedding 2,320, sets 3 x 2,208, encoding 4,352, seeds 6,144 + 4 x
+    # 256 x 256 + 3 x 256; objects 24 x (256 x 128 + 128 + 128 x 32 + 32 + 32 x 128 + 128 + 128 x 199), static offsets
+    # 3,456 and biases 24 x (6 + 1 + 24 + 24). tests/models/test_scae.py counts the author's.
+    "scae_mnist": 2_413_619,
     "self_routing_smallnorb": 814_960,
     "sparse_mnist": 9_149_712,
     "sparse_mnist_expanded": 17_064_000,

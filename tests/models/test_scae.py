@@ -39,6 +39,10 @@ def losses_of(net, model, training):
 
 
 def test_it_has_the_parameters_of_the_authors_script():
+    # By hand: convolutions 1,280 and 3 x 147,584, places 3,200, numbers of parts 128 x 40 x 24 + 40 x 23, templates
+    # and alphas 9,680, colours 544 + 33, background 2; embedding 2,320, sets 3 x 2,208, encoding 4,352, seeds 8,192 +
+    # 4 x 256 x 256 + 3 x 256; objects 32 x (256 x 128 + 128 + 128 x 32 + 32 + 32 x 128 + 128 + 128 x 327), static
+    # offsets 7,680 and biases 32 x (6 + 1 + 40 + 40).
     assert trainable_parameters(StackedCapsuleAutoencoder().build((40, 40, 1))) == 3_535_483
 
 
