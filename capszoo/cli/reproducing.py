@@ -34,7 +34,8 @@ def reproduce(
 ):
     """Train and measure what is missing of the papers' tables, cheapest first, and write the page of results.
 
-    Killed, it goes on with the same command. A cell's number is that of the published card where there is one.
+    Killed, it goes on with the same command. Cells that the zoo has measured, for a published card or for
+    docs/results.md, have its number already.
     """
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import show, table_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from capszoo.protocols import get_protocol
 from capszoo.results import figures
 from capszoo.results.ours import ours_of
-from capszoo.results.records import measured_in, read_records, write_records
+from capszoo.results.records import measured_in, published, read_records, write_records
 from capszoo.results.trials import Results, command
 from capszoo.training.files import replacing, write_text
 
@@ -100,8 +100,11 @@ def render(results) -> str:
 
 
 def gather(papers, folder, docs) -> Results:
-    """All numbers there are: of cards, of the ledger beside the page, and of the common folder, which come last."""
-    return Results(papers, [*read_records(docs), *measured_in(folder)])
+    """All numbers there are; of two of one training the later one counts.
+
+    They come from cards, from the zoo's own ledger, from the one beside the page, and from the common folder.
+    """
+    return Results(papers, [*read_records(published()), *read_records(docs), *measured_in(folder)])
 
 
 def write(results, docs) -> list[Path]:

@@ -63,6 +63,13 @@ def _chosen(options):
     return {key: value for key, value in mapping.items() if key not in plain or plain[key] != value}
 
 
+def published() -> Path:
+    """The folder with the zoo's own ledger: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "docs"
+    return installed if installed.is_dir() else package.parent / "docs"
+
+
 def read_records(folder) -> list[Record]:
     """The records in the ledger of a folder; none where there is no such file. Errors: `ConfigError` naming it."""
     path = Path(folder) / LEDGER

@@ -72,6 +72,7 @@ def test_the_wheel_brings_code_recipes_samples_cards_and_small_weights(small):
     assert small.stat().st_size < LIMITS["capszoo"]
     names = set(zipfile.ZipFile(small).namelist())
     assert {"capszoo/py.typed", "capszoo/__main__.py"} <= names
+    assert "capszoo/docs/results.json" in names
     assert {f"capszoo/zoo_configs/{path.name}" for path in (ROOT / "zoo_configs").glob("*.yaml")} <= names
     published = [
         path for path in (SMALL / "weights").rglob("*.*") if path.suffix in (".json", ".safetensors")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from capszoo.results import figures
+from capszoo.results import figures, page
 
 RECIPE = """\
 model: {name: cnn, channels: [3, 4], hidden: 8}
@@ -16,8 +16,9 @@ card: {title: tiny, routing: none, reference: none, protocols: {test_error: null
 
 @pytest.fixture
 def reproduce(run, tables, tmp_path, monkeypatch):
-    """`reproduce(*arguments)` with the user's own tables; what is drawn is none of this file's subjects."""
+    """`reproduce(*arguments)` with the user's own tables; drawings and the zoo's numbers are left out."""
     monkeypatch.setattr(figures, "captions", lambda results: {})
+    monkeypatch.setattr(page, "published", lambda: tmp_path / "nowhere")
     return lambda *arguments: run("reproduce", tables, "--out", tmp_path / "out", *arguments)
 
 
@@ -32,14 +33,20 @@ def test_the_list_shows_every_cell_with_its_state(reproduce, trained):
     assert not trained
 
 
+def test_the_list_knows_what_the_zoo_measured_itself(run, tmp_path):
+    _, out, _ = run("reproduce", "viewpoints_azimuth", "--list", "--out", tmp_path / "out")
+    assert "1 measured" in out
+    assert "missing" not in out
+
+
 def test_it_makes_a_users_tables_and_writes_the_page(reproduce, trained, tmp_path):
     status, _, _ = reproduce("--docs", tmp_path / "docs")
     assert status == 0
     assert len(trained) == 5
-    page = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
-    assert "## A paper" in page
-    assert "25.00% (24.00% to 26.00%)" in page
-    assert "Table 1: ablations" in page, "the zoo's own stay"
+    text = (tmp_path / "docs" / "results.md").read_text(encoding="utf-8")
+    assert "## A paper" in text
+    assert "25.00% (24.00% to 26.00%)" in text
+    assert "Table 1: ablations" in text, "the zoo's own stay"
     assert len(json.loads((tmp_path / "docs" / "results.json").read_text(encoding="utf-8"))) == 5
     assert "2 measured" in reproduce("--list")[1]
 
