@@ -27,12 +27,14 @@ def serve(
 
     model = Path(name).name
     bundle = servers.newest(bundles / model) or servers.newest(servers.PUBLISHED / model)
+    # Before an export of minutes for which there is no server.
     start = servers.command(model, bundle or bundles / model / "1", port, grpc_port, python)
     if bundle is None:
         import capszoo as zoo
 
         typer.echo(f"exporting {model} to {bundles / model / '1'}")
         zoo.export(zoo.load(name), bundles, name=model)
+        bundle = bundles / model / "1"
     typer.echo(f"http://localhost:{port}/v1/models/{model}: {' '.join(start)}")
     sys.stdout.flush()
-    os.execvp(start[0], start)
+    os.execvpe(start[0], start, {**servers.environment(bundle), **os.environ})

@@ -92,6 +92,12 @@ def test_the_report_lists_every_file_with_its_hash_and_size(published):
     assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert", "onnxruntime"}
 
 
+def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
+    assert published[1]["environment"] == {}
+    by_image = capszoo.load("matrix_em_mnist", weights=None)
+    assert capszoo.exporting.bundle._environment(by_image) == {"TF_NUM_INTRAOP_THREADS": "1"}
+
+
 def test_every_artefact_says_what_the_keras_model_says(published):
     deviations = dict(published[1]["deviations"])
     assert set(deviations) == {

@@ -1,5 +1,6 @@
 """`capszoo serve` starts a server that exists, on a bundle that exists or is made."""
 
+import json
 import os
 import sys
 
@@ -9,10 +10,21 @@ from capszoo.exporting import servers
 
 
 @pytest.fixture
-def started(monkeypatch):
+def environments():
+    """The environments of what was started."""
+    return []
+
+
+@pytest.fixture
+def started(monkeypatch, environments):
     """What was started in place of this process."""
     commands = []
-    monkeypatch.setattr(os, "execvp", lambda name, arguments: commands.append([name, *arguments[1:]]))
+
+    def start(name, arguments, environment):
+        commands.append([name, *arguments[1:]])
+        environments.append(environment)
+
+    monkeypatch.setattr(os, "execvpe", start)
     return commands
 
 
@@ -62,6 +74,21 @@ def test_docker_serves_this_machine_only(run, started, on_the_path, tmp_path):
     assert program == "docker"
     assert "127.0.0.1:8501:8501" in arguments
     assert f"{tmp_path / 'net'}:/models/net:ro" in arguments
+
+
+def test_a_server_gets_the_environment_of_the_bundle_unless_there_is_another(
+    run, started, environments, on_the_path, monkeypatch, tmp_path
+):
+    on_the_path.add("docker")
+    monkeypatch.delenv(servers.THREADS, raising=False)
+    bundles = has(tmp_path, "net", "1")
+    run("serve", "net", "--bundles", bundles)
+    (bundles / "net" / "1" / "export.json").write_text(json.dumps({"environment": {servers.THREADS: "1"}}))
+    run("serve", "net", "--bundles", bundles)
+    monkeypatch.setenv(servers.THREADS, "4")
+    run("serve", "net", "--bundles", bundles)
+    assert [environment.get(servers.THREADS) for environment in environments] == [None, "1", "4"]
+    assert all(arguments[arguments.index(servers.THREADS) - 1] == "-e" for arguments in started)
 
 
 def test_a_published_bundle_is_served_where_there_is_no_other(run, started, on_the_path, tmp_path):
