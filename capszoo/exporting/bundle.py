@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting.examples import drawn, write_examples
+from capszoo.exporting.examples import fitting, write_examples
 from capszoo.exporting.int8 import write_int8
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
@@ -60,8 +60,8 @@ def export(
       class_names: a name per class; by default those of the model.
       image_shape: `(H, W, C)` of raw images; by default the model's `raw_shape`, or else its input. Needed where
         `model.preprocess` changes that.
-      examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default four of drawn
-        blobs.
+      examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default those of
+        `capszoo.data.samples`, digits or toys, where the preset's images are like them, else four of drawn blobs.
       int8: also a LiteRT file with int8 weights outside of routing. What that costs in errors is not known here; for
         published presets the card says it.
 
@@ -83,7 +83,7 @@ def export(
     image_shape = _image_shape(model, preprocess, image_shape)
     stages = _stages(model, preset, stages)
     class_names = _class_names(model, class_names)
-    images = drawn(image_shape) if examples is None else _checked_examples(examples, image_shape)
+    images, source = _examples(examples, preset, image_shape)
 
     Path(directory).mkdir(parents=True, exist_ok=True)
     with (
@@ -105,7 +105,7 @@ def export(
             "image_shape": list(image_shape),
             "class_names": class_names,
             "stages": list(stages),
-            "examples": {"count": len(images), "source": "drawn" if examples is None else "given"},
+            "examples": {"count": len(images), "source": source},
             "deviations": measured["deviations"],
             "files": listing(bundle),
             "environment": _environment(model),
@@ -231,10 +231,13 @@ def _class_names(model, class_names):
     return [str(name) for name in class_names]
 
 
-def _checked_examples(examples, image_shape):
+def _examples(examples, preset, image_shape):
+    """Pictures `[n, H, W, C]`, checked, and where they are from."""
+    if examples is None:
+        return fitting(preset.dataset if preset else None, image_shape)
     images = np.asarray(examples, "float32")
     if images.shape[1:] != image_shape or not len(images):
         raise ValueError(f"examples must be images of {image_shape}, one or more. Received: {images.shape}")
     if not (images.min() >= 0.0 and images.max() <= 1.0):
         raise ValueError(f"examples must be in [0, 1]. Received: {images.min()} to {images.max()}")
-    return images
+    return images, "given"

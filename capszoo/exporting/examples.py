@@ -6,7 +6,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from capszoo.data import samples
 from capszoo.exporting.verification import EXAMPLES, ROUNDING
+
+# Pictures of our own that are like a data set's.
+SAMPLES = {
+    "mnist": lambda: samples.digits()[0][::5],
+    "smallnorb": lambda: samples.toys()[0],
+    "synthnorb": lambda: samples.toys()[0],
+}
+
+
+def fitting(dataset, image_shape):
+    """Pictures `[n, H, W, C]` in [0, 1] for a network of a data set, and what they are: "samples" or "drawn"."""
+    if dataset in SAMPLES:
+        images = SAMPLES[dataset]()
+        if images.shape[1:] == tuple(image_shape):
+            return images, "samples"
+    return drawn(image_shape), "drawn"
 
 
 def drawn(image_shape, count=4):

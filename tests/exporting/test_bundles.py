@@ -29,6 +29,7 @@ from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting import export, record_exports, verify
 from capszoo.exporting.chunks import CHUNK, in_chunks
+from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
 from capszoo.exporting.verification import require_agreement
@@ -96,6 +97,23 @@ def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
     assert published[1]["environment"] == {}
     by_image = capszoo.load("matrix_em_mnist", weights=None)
     assert capszoo.exporting.bundle._environment(by_image) == {"TF_NUM_INTRAOP_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shape", "wanted"),
+    [
+        ("mnist", (28, 28, 1), ("samples", 4)),
+        ("smallnorb", (96, 96, 2), ("samples", 5)),
+        ("mnist", (40, 40, 1), ("drawn", 4)),
+        ("fashion_mnist", (28, 28, 1), ("drawn", 4)),
+        (None, (28, 28, 1), ("drawn", 4)),
+    ],
+)
+def test_examples_are_real_pictures_where_some_are_like_the_presets(dataset, shape, wanted):
+    images, source = fitting(dataset, shape)
+    assert (source, len(images)) == wanted
+    assert images.shape[1:] == shape
+    assert np.ptp(images) > 0.5
 
 
 def test_every_artefact_says_what_the_keras_model_says(published):
