@@ -1,8 +1,8 @@
 """Training by several processes or devices: which part of each batch a process computes, and which one writes.
 
-It is Keras' own `keras.distribution` on JAX: every device has all weights and a share of each batch, and gradients are
-those of the whole batch. Batches are pure functions of (seed, step), so that every process makes the batch and takes
-its share; only the first process validates, logs and writes.
+Every device has all weights and a share of each batch, and gradients are those of the whole batch: on JAX by Keras' own
+`keras.distribution`, on TensorFlow by `tf.distribute`, there in one process. Batches are pure functions of (seed, step),
+so that every process makes the batch and takes its share; only the first process validates, logs and writes.
 """
 
 import contextlib
@@ -25,11 +25,13 @@ class Processes:
       index: of this process, from 0.
       count: how many there are.
       devices: how many devices they have together.
+      replicas: the `Replicas` of TensorFlow where its devices are several.
     """
 
     index: int = 0
     count: int = 1
     devices: int = 1
+    replicas: object = None
 
     @property
     def first(self):
@@ -38,22 +40,37 @@ class Processes:
 
     @contextlib.contextmanager
     def together(self):
-        """Inside, models are made and trained on all devices."""
-        if self.devices == 1:
-            yield
-        else:
+        """Inside, models are made and trained on all devices; outside, on one of this process."""
+        if self.replicas:
+            with self.replicas.scope():
+                yield
+        elif self.devices > 1:
             with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
                 yield
-
-    @contextlib.contextmanager
-    def alone(self):
-        """Inside, models are made and run on a device of this process only."""
-        before = keras.distribution.distribution()
-        keras.distribution.set_distribution(None)
-        try:
+        else:
             yield
-        finally:
-            keras.distribution.set_distribution(before)
+
+    def prepare(self, model):
+        """Readies a model that was made inside `together` for training."""
+        if self.replicas:
+            self.replicas.prepare(model)
+
+    def adam(self, *arguments, **keywords):
+        """Keras' Adam, whose steps do not depend on the number of devices."""
+        if self.replicas:
+            from capszoo.training.replicas import AdamOfReplicas
+
+            return AdamOfReplicas(*arguments, **keywords)
+        return keras.optimizers.Adam(*arguments, **keywords)
+
+    def train_on_batch(self, model, inputs, targets):
+        """One step on this process's share of a batch; losses and metrics by name."""
+        if self.replicas:
+            logs = self.replicas.train_on_batch(model, inputs, targets)
+        else:
+            with self.together():
+                logs = model.train_on_batch(inputs, targets, return_dict=True)
+        return {name: float(value) for name, value in logs.items()}
 
     def share(self, batch):
         """The part of a batch that this process computes: equal parts of all arrays, in the order of the processes.
@@ -91,7 +108,8 @@ def joined() -> Processes:
 
     Several processes are named by `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `_NUM_PROCESSES` and `_PROCESS_ID`, which
     `keras.distribution.initialize` reads; it returns when all of them are there. Without these, a process uses all of
-    its own devices. Must come before anything is computed.
+    its own devices: under TensorFlow all GPUs, or all logical CPUs where there are none. Must come before anything is
+    computed.
 
     Errors: `ConfigError` where several processes are named and the backend is not JAX.
     """
@@ -99,9 +117,21 @@ def joined() -> Processes:
     if keras.backend.backend() != "jax":
         if named:
             raise ConfigError(f"{VARIABLE}: training by several processes needs KERAS_BACKEND=jax.")
-        return Processes()
+        return _of_tensorflow() if keras.backend.backend() == "tensorflow" else Processes()
     import jax
 
     if named and not jax.distributed.is_initialized():
         keras.distribution.initialize()
     return Processes(jax.process_index(), jax.process_count(), jax.device_count())
+
+
+def _of_tensorflow():
+    """This process with all of TensorFlow's devices."""
+    import tensorflow as tf
+
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) == 1:
+        return Processes()
+    from capszoo.training.replicas import Replicas
+
+    return Processes(devices=len(devices), replicas=Replicas([device.name for device in devices]))

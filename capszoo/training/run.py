@@ -70,7 +70,7 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
     with the last good weights kept.
     """
     directory, processes = Path(directory), joined()
-    with processes.together(), _claimed(recipe, directory, processes):
+    with _claimed(recipe, directory, processes):
         progress = progress if processes.first else QUIET
         start = recipe.train.start_from and find(recipe.train.start_from)
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
@@ -112,11 +112,12 @@ class _Run:
         self.processes, self.copy = processes, None
         config = recipe.train
         keras.utils.set_random_seed(config.seed)
-        with dtype_policy(config.precision):
+        with processes.together(), dtype_policy(config.precision):
             self.model = recipe.build()
             if config.freeze:
                 freeze_below(self.model, config.freeze)
             self.objective = recipe.objective(self.model)
+        processes.prepare(self.objective.model)
         self.validation = recipe.data.open("validation") if recipe.data.validates else None
         # Whose error can end the run.
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
@@ -127,7 +128,8 @@ class _Run:
             raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
-        self._compile(start)
+        with processes.together():
+            self._compile(start)
         self.checkpoint = Checkpoint(directory, self.model, self.objective.model)
         self.step, self.best_error, self.stopped = 0, None, False
         resumed = self.checkpoint.path.exists()
@@ -154,7 +156,7 @@ class _Run:
     def _compile(self, start):
         config = self.recipe.train
         # Named, since the names in a checkpoint must not depend on what else this process has trained.
-        optimizer = keras.optimizers.Adam(
+        optimizer = self.processes.adam(
             learning_rate_schedule(config, self.total),
             epsilon=1e-8,
             global_clipnorm=config.gradient_clip,
@@ -195,13 +197,12 @@ class _Run:
         if self.processes.devices == 1:
             yield self.model
             return
-        with self.processes.alone():
-            if self.copy is None:
-                with dtype_policy(self.recipe.train.precision):
-                    self.copy = self.recipe.build()
-            for variable, weight in zip(self.copy.weights, self.model.weights, strict=True):
-                variable.assign(np.asarray(weight))
-            yield self.copy
+        if self.copy is None:
+            with dtype_policy(self.recipe.train.precision):
+                self.copy = self.recipe.build()
+        for variable, weight in zip(self.copy.weights, self.model.weights, strict=True):
+            variable.assign(np.asarray(weight))
+        yield self.copy
 
     def _restore(self):
         """Goes on from the checkpoint. Errors: `WeightsError` where it cannot be of this run, or its best is gone."""
@@ -282,9 +283,7 @@ class _Run:
         model, totals = self.objective.model, collections.Counter()
         for step in range(first, stop):
             inputs, targets = self._examples_at(step)
-            logs = {
-                name: float(x) for name, x in model.train_on_batch(inputs, targets, return_dict=True).items()
-            }
+            logs = self.processes.train_on_batch(model, inputs, targets)
             if not np.isfinite(logs["loss"]):
                 raise self._diverged(step + 1)
             totals.update(logs)
@@ -306,6 +305,9 @@ class _Run:
         variables = self.objective.model.variables
         kept = [np.asarray(variable).copy() for variable in variables]
         self.optimizer.finalize_variable_values(self.objective.model.trainable_variables)
+        for variable in self.objective.model.trainable_variables:
+            # On JAX the average itself, which predicting would give away, is the variable's value now.
+            variable.assign(np.array(variable))
         try:
             self._measure_normalisations()
             yield

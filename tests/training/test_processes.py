@@ -34,7 +34,9 @@ PRESET = [
 def folder(tmp_path_factory):
     """A folder with a recipe of six steps of 40 images, of a network that compiles fast, and its data."""
     folder = tmp_path_factory.mktemp("processes")
-    recipe = RECIPE.replace("batch_size: 50", "batch_size: 40").replace("routing: dynamic", "routing: none")
+    recipe = RECIPE.replace("batch_size: 50", "batch_size: 40, average: 0.5")
+    (folder / "capsules.yaml").write_text(recipe, encoding="utf-8")
+    recipe = recipe.replace("routing: dynamic", "routing: none")
     recipe = recipe.replace("{name: dynamic, channels: 16, primary_types: 4}", "{name: cnn}")
     (folder / "tiny.yaml").write_text(recipe, encoding="utf-8")
     write_mnist(folder / "data")
@@ -137,6 +139,40 @@ def test_all_are_started_again_after_one_was_killed_and_end_with_the_same_bits(f
         process.communicate()
     ended(begun(folder, f"broken{victim}", 2))
     assert_same(folder / f"broken{victim}", folder / f"whole{victim}", 0)
+
+
+# `capszoo train` in a process whose processor is so many devices of TensorFlow.
+ON_DEVICES = """
+import sys
+import tensorflow as tf
+
+devices = [tf.config.LogicalDeviceConfiguration()] * int(sys.argv.pop(1))
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+from capszoo.cli import main
+main()
+"""
+
+
+def on_devices(folder, count, out, *recipe):
+    command = [sys.executable, "-c", ON_DEVICES, str(count), "train", *recipe, "--out", out]
+    surroundings = environment(folder, KERAS_BACKEND="tensorflow")
+    done = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / out
+
+
+def test_replicas_of_tensorflow_make_the_weights_that_one_device_makes(folder):
+    # A bound that every step meets, and decay: with the average of weights, what Keras does otherwise under replicas.
+    # No dropout, whose masks each replica draws for itself.
+    recipe = ["capsules.yaml", "train.gradient_clip=0.01", "train.weight_decay=0.1"]
+    runs = [on_devices(folder, count, f"replicas{count}", *recipe) for count in (1, 2)]
+    assert_same(*runs, 1e-6)
+    assert steps(runs[0]) == steps(runs[1]) == [3, 6]
+
+
+@pytest.mark.slow
+def test_replicas_of_tensorflow_make_the_weights_of_a_preset(folder):
+    assert_same(*(on_devices(folder, count, f"mirrored{count}", *PRESET) for count in (1, 4)), 1e-6)
 
 
 def test_each_process_takes_its_own_part_of_every_array():

@@ -1,0 +1,62 @@
+"""Replicas of a model on several devices of one process under TensorFlow: `tf.distribute.MirroredStrategy`."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from capszoo.training.normalisations import batch_normalisations
+
+
+class Replicas:
+    """One replica of a model for each device; each computes its part of every batch.
+
+    where:
+      devices: names of TensorFlow's logical devices.
+    """
+
+    def __init__(self, devices):
+        self.strategy = tf.distribute.MirroredStrategy(devices)
+        self.count = self.strategy.num_replicas_in_sync
+
+    def scope(self):
+        """Inside, models are made on all devices."""
+        return self.strategy.scope()
+
+    def prepare(self, model):
+        """Batch normalisations in `model` take means and variances of the batch, not of each replica's part."""
+        for layer in batch_normalisations(model):
+            layer.synchronized = True
+
+    def train_on_batch(self, model, inputs, targets):
+        """As `model.train_on_batch`, which would give the whole batch to every replica: losses and metrics by name."""
+        examples = keras.tree.map_structure(self._parts, (inputs, targets))
+        model.make_train_function()
+        model.reset_metrics()
+        return model.train_function(iter([(*examples, None)]))
+
+    def _parts(self, array):
+        """Equal parts of an array, one for each replica."""
+        parts = np.split(np.asarray(array), self.count)
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+
+
+class AdamOfReplicas(keras.optimizers.Adam):
+    """Adam whose steps are those of a single device.
+
+    Keras bounds the gradient of each replica's part of the batch, where that of the batch is meant, and assigns the
+    average of weights in every replica, which TensorFlow refuses.
+    """
+
+    def _clip_gradients(self, grads):
+        context = tf.distribute.get_replica_context()
+        known = [gradient for gradient in grads if gradient is not None]
+        totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, known))
+        bounded = super()._clip_gradients([None if g is None else next(totals) for g in grads])
+        # Keras sums over replicas once more before it applies them.
+        return [None if g is None else g / context.num_replicas_in_sync for g in bounded]
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        update = super()._update_model_variables_moving_average
+        tf.distribute.get_replica_context().merge_call(lambda strategy: update(trainable_variables))
