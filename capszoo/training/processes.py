@@ -1,8 +1,8 @@
 """Training by several processes or devices: which part of each batch a process computes, and which one writes.
 
 Every device has all weights and a share of each batch, and gradients are those of the whole batch: on JAX by Keras' own
-`keras.distribution`, on TensorFlow by `tf.distribute`, there in one process. Batches are pure functions of (seed, step),
-so that every process makes the batch and takes its share; only the first process validates, logs and writes.
+`keras.distribution`, on TensorFlow by `tf.distribute`, there in one process. Batches are pure functions of (seed,
+step), so that every process makes the batch and takes its share; only the first process validates, logs and writes.
 """
 
 import contextlib
