@@ -43,11 +43,7 @@ class Replicas:
 
 
 class AdamOfReplicas(keras.optimizers.Adam):
-    """Adam whose steps are those of a single device.
-
-    Keras bounds the gradient of each replica's part of the batch, where that of the batch is meant, and assigns the
-    average of weights in every replica, which TensorFlow refuses.
-    """
+    """Adam that bounds the gradient of the batch, where Keras bounds that of each replica's part."""
 
     def _clip_gradients(self, grads):
         context = tf.distribute.get_replica_context()
@@ -56,7 +52,3 @@ class AdamOfReplicas(keras.optimizers.Adam):
         bounded = super()._clip_gradients([None if g is None else next(totals) for g in grads])
         # Keras sums over replicas once more before it applies them.
         return [None if g is None else g / context.num_replicas_in_sync for g in bounded]
-
-    def _update_model_variables_moving_average(self, trainable_variables):
-        update = super()._update_model_variables_moving_average
-        tf.distribute.get_replica_context().merge_call(lambda strategy: update(trainable_variables))

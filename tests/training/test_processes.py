@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 from tiny import RECIPE, write_mnist
@@ -168,6 +169,16 @@ def test_replicas_of_tensorflow_make_the_weights_that_one_device_makes(folder):
     runs = [on_devices(folder, count, f"replicas{count}", *recipe) for count in (1, 2)]
     assert_same(*runs, 1e-6)
     assert steps(runs[0]) == steps(runs[1]) == [3, 6]
+
+
+def test_replicas_normalise_by_the_batch_and_not_by_their_part_of_it():
+    from capszoo.training.replicas import Replicas
+
+    replicas = Replicas(["CPU:0"])
+    with replicas.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
+    Processes(replicas=replicas).prepare(model)
+    assert model.layers[0].synchronized
 
 
 @pytest.mark.slow
