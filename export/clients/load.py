@@ -24,6 +24,7 @@ def load(url, bodies, clients, seconds, garbage=False):
     """What `clients` at a time see of a server for `seconds`.
 
     where:
+      url: what is asked, e.g. http://localhost:8501/v1/models/efficient_mnist:predict.
       bodies: requests, JSON; each client sends one after the other, round and round.
       garbage: whether each tenth client sends what is no request, instead.
 
@@ -75,7 +76,7 @@ def _ask(url, body):
     address = urlparse(url)
     connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
     try:
-        connection.request("POST", f"{address.path}:predict", body, {"Content-Type": "application/json"})
+        connection.request("POST", address.path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
         response.read()
         return response.status
@@ -112,7 +113,7 @@ def main():
     print("clients  garbage  requests/s   p50 ms   p99 ms  failed  garbage accepted")
     for clients in options.concurrency:
         for garbage in (False, True) if clients >= GARBAGE_EVERY else (False,):
-            seen = load(options.url, bodies, clients, options.seconds, garbage)
+            seen = load(f"{options.url}:predict", bodies, clients, options.seconds, garbage)
             print(
                 f"{clients:7}  {'1 in 10' if garbage else 'none':>7}  {seen['requests']:10.1f}  {seen['p50']:7.1f}"
                 f"  {seen['p99']:7.1f}  {seen['failed']:6}  {seen['accepted']:16}"

@@ -7,18 +7,15 @@ listens there is asked instead, for the presets that it serves; its gRPC is at `
 """
 
 import base64
-import importlib.util
 import json
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-KIT = Path(__file__).parents[2] / "export"
 # Numbers in a huge batch: 2,048 digits, or 87 stereo pairs; either is more than a SavedModel computes at once.
 HUGE = 2048 * 28 * 28
 
@@ -143,13 +140,10 @@ def test_clients_at_the_same_time_get_their_own_answers(server, expected):
         server.close(answer["predictions"][0]["scores"], wanted["scores"][number % 3], "scores")
 
 
-def test_under_load_good_requests_are_answered_beside_garbage(server):
-    specification = importlib.util.spec_from_file_location("load", KIT / "clients" / "load.py")
-    load = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(load)
+def test_under_load_good_requests_are_answered_beside_garbage(server, load):
     bodies = load.requests(server.pictures)
     for clients in (1, 8, 32):
-        seen = load.load(server.model, bodies, clients, 2.0, garbage=clients > 8)
+        seen = load.load(f"{server.model}:predict", bodies, clients, 2.0, garbage=clients > 8)
         print(server.name, clients, seen)
         assert (seen["failed"], seen["accepted"]) == (0, 0)
         assert 0 < seen["p50"] <= seen["p99"] < 20_000
