@@ -22,8 +22,9 @@ from capszoo.exporting.servers import THREADS
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
 from capszoo.extras import require
 
-# What the processes that convert and reload import.
-CONVERSION = ("ai_edge_litert", "ai_edge_quantizer", "onnx", "tf2onnx", "onnxruntime")
+# What the processes that convert and reload import, and what int8 weights need besides.
+CONVERSION = ("ai_edge_litert", "onnx", "tf2onnx", "onnxruntime")
+QUANTISATION = ("ai_edge_quantizer",)
 
 
 def export(
@@ -74,7 +75,7 @@ def export(
     disk has no room for; `ValueError` for arguments and models that cannot be exported; `MissingExtra`;
     `IntegrityError` for an artefact that does not say what the model says.
     """
-    require("export", *CONVERSION)
+    require("export", *CONVERSION, *(QUANTISATION if int8 else ()))
     target = Path(directory) / _checked_name(name) / str(_checked_version(version))
     _refuse_existing(target)
     _check_model(model)

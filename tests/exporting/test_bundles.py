@@ -209,6 +209,17 @@ def test_a_library_that_only_the_conversion_needs_is_missed_before_anything_is_w
     assert not (tmp_path / "models").exists()
 
 
+def test_the_quantiser_is_missed_only_where_int8_weights_are_asked_for(tiny_model, tmp_path, monkeypatch):
+    # Colab's environment has the converters, and no room for it.
+    monkeypatch.setitem(sys.modules, "ai_edge_quantizer", None)
+    with pytest.raises(MissingExtra, match=r"ai_edge_quantizer is not installed"):
+        export(tiny_model, tmp_path / "models", name="tiny", int8=True)
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(MissingExtra, match=r"tf2onnx is not installed"):
+        export(tiny_model, tmp_path / "models", name="tiny")
+    assert not (tmp_path / "models").exists()
+
+
 def test_no_more_images_than_a_part_are_computed_at_once():
     sizes = []
 
