@@ -105,7 +105,7 @@ class KernelRouting(_ConsensusRouting):
 
         route = fused_similarity(connections, count)
         alpha, beta, theta3 = (ops.exp(weight) for weight in (self.log_alpha, self.log_beta, self.log_theta3))
-        types = alpha, beta, self.theta1, self.theta2, theta3
+        types = alpha, beta, self.theta1.value, self.theta2.value, theta3
         mixture = ops.softmax(self.mixing), ops.exp(-2.0 * self.log_scales)
         return lambda poses, activations, matrices: route(
             poses, ops.log(activations + ACTIVATION_FLOOR), matrices, types, *mixture

@@ -1,12 +1,13 @@
 """Routing from poses to parents compiled for the CPU, in place of votes and a graph over them.
 
 A fused routing is a call from the graph to this process, for all iterations or for each of them: it belongs to
-training and prediction here, never to an exported model, and XLA cannot compile it. It is therefore used
+training and prediction here, never to an exported model. It is therefore used, on TensorFlow and on JAX,
   - where layers run eagerly,
-  - in `fit`, `evaluate`, `predict` and their kin of any Keras model without XLA, however it contains the layer,
+  - in `fit`, `evaluate`, `predict` and their kin of any Keras model, however it contains the layer; on TensorFlow of
+    those without XLA, which cannot make such a call there,
   - inside `host_calls(True)`,
-and of these only on the TensorFlow backend, with Numba installed, without a GPU and without a distribution strategy.
-Everywhere else the graph form computes the same; and it alone has gradients of gradients.
+and of these only with Numba installed, without an accelerator and on one device. Everywhere else the graph form
+computes the same; and it alone has gradients of gradients.
 """
 
 import contextlib
@@ -35,20 +36,36 @@ def host_calls(allowed):
 
 def enabled():
     """Whether a layer that is called here and now may use its fused form."""
-    if keras.backend.backend() != "tensorflow" or not _usable():
-        return False
-    import tensorflow as tf
-
-    if tf.distribute.has_strategy():
+    if not _usable() or _distributed():
         return False
     allowed = _ALLOWED.get()
     if allowed is None:
-        allowed = tf.executing_eagerly() or _in_this_process(sys._getframe(1))
+        allowed = _eager() or _in_this_process(sys._getframe(1))
     return allowed
 
 
+def _eager():
+    if keras.backend.backend() == "jax":
+        import jax
+
+        # What is made inside a function that JAX traces is traced as well.
+        return not isinstance(jax.numpy.zeros(()), jax.core.Tracer)
+    import tensorflow as tf
+
+    return tf.executing_eagerly()
+
+
+def _distributed():
+    """Whether several devices share a batch."""
+    if keras.backend.backend() == "jax":
+        return keras.distribution.distribution() is not None
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy()
+
+
 def _in_this_process(frame):
-    """Whether a graph that is being traced belongs to a step of a Keras model, without XLA, which only runs here.
+    """Whether a graph that is being traced belongs to a step of a Keras model, which only runs here.
 
     Who calls is asked of the stack: a model may lie inside any other, and nothing that is handed down says for what it
     is called. An export is no step, and a vectorised loop cannot contain a call to this process. Warns, once, of such
@@ -57,7 +74,7 @@ def _in_this_process(frame):
     while frame is not None:
         name, caller = frame.f_code.co_name, frame.f_locals.get("self")
         if name in _STEPS and isinstance(caller, keras.Model):
-            return not caller.jit_compile
+            return keras.backend.backend() == "jax" or not caller.jit_compile
         if name == "compute_output_spec":
             return False
         if name == "vectorized_map":
@@ -82,6 +99,12 @@ def _usable():
     """Whether there is a compiler for the CPU and no accelerator that would be faster."""
     if importlib.util.find_spec("numba") is None:
         return False
-    import tensorflow as tf
+    if keras.backend.backend() == "jax":
+        import jax
 
-    return not tf.config.list_physical_devices("GPU")
+        return jax.default_backend() == "cpu"
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return not tf.config.list_physical_devices("GPU")
+    return False

@@ -1,7 +1,7 @@
-"""EM and variational-Bayes routing of matrix capsules, compiled, as operations of TensorFlow."""
+"""EM and variational-Bayes routing of matrix capsules, compiled, as operations of the backend."""
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from capszoo.routing.cpu import em_backward, em_forward
 from capszoo.routing.cpu.compiling import forget_stale
@@ -56,9 +56,8 @@ def fused_variational_bayes(connections, count, logits):
         problem = em_forward.Problem(*problem_of(connections, activations, matrices), uniform, *own)
         arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
         found = _operation(problem)(*arrays)
-        return from_lanes(
-            *found, problem.child.shape[0], problem.types, tf.identity if logits else tf.sigmoid
-        )
+        activation = keras.activations.linear if logits else keras.activations.sigmoid
+        return from_lanes(*found, problem.child.shape[0], problem.types, activation)
 
     return route
 

@@ -26,7 +26,7 @@ class Kernel:
 
     def __init__(self, function, shapes, parts):
         self.dispatcher = njit(nogil=True, error_model="numpy")(function)
-        self._shapes, self._parts = shapes, parts
+        self.shapes, self._parts = shapes, parts
         enable_caching(self.dispatcher)
 
     def __call__(self, problem, *groups):
@@ -35,12 +35,12 @@ class Kernel:
         Errors: `TypeError` for what is no array of float32; `ValueError` for another shape or other strides than the
         kernel's, and for a problem that contradicts itself; always before the kernel begins.
         """
-        flat = [_checked(group, shape) for group, shape in zip(groups, self._shapes(problem), strict=True)]
+        flat = [_checked(group, shape) for group, shape in zip(groups, self.shapes(problem), strict=True)]
         in_parts(lambda part: self.dispatcher(problem, *flat, part), self._parts(problem))
 
     def filled(self, problem, *groups):
         """Does all of the work on `groups`, the first of the kernel's, and returns the others, which begin as zeros."""
-        made = [_zeros(shape) for shape in self._shapes(problem)[len(groups) :]]
+        made = [_zeros(shape) for shape in self.shapes(problem)[len(groups) :]]
         self(problem, *groups, *made)
         return made
 

@@ -1,7 +1,7 @@
-"""Connectionist routing of matrix capsules, compiled, as an operation of TensorFlow."""
+"""Connectionist routing of matrix capsules, compiled, as an operation of the backend."""
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from capszoo.routing.cpu import recurrent, recurrent_backward
 from capszoo.routing.cpu.compiling import forget_stale
@@ -53,7 +53,7 @@ def _in_fours(width):
 def _padded(values, *axes):
     """Zeros behind the ends of these axes, up to multiples of four."""
     paddings = [(0, -size % 4 if axis in axes else 0) for axis, size in enumerate(values.shape)]
-    return tf.pad(values, paddings)
+    return ops.pad(values, paddings)
 
 
 def _widths(network):
@@ -67,7 +67,7 @@ def _network(network):
     """Weights kernel, bias, kernel, bias, ... -> flat, of each layer `[below + 1, above]`."""
     layers = zip(network[::2], network[1::2], strict=True)
     parts = [part for kernel, bias in layers for part in (_padded(kernel, 0, 1), _padded(bias, 0))]
-    return tf.concat([tf.reshape(part, [-1]) for part in parts], axis=0)
+    return ops.concatenate([ops.reshape(part, [-1]) for part in parts], axis=0)
 
 
 def _cell(kernel, recurrent_kernel, bias):
@@ -76,14 +76,14 @@ def _cell(kernel, recurrent_kernel, bias):
 
     def gates_of_units(rows):
         """`[rows, 4 U]` -> `[rows, 4 U]`, the gates of each unit side by side."""
-        rows = tf.transpose(tf.reshape(rows, (-1, 4, units)), (0, 2, 1))
-        return tf.reshape(_padded(rows, 1), (-1, 4 * _in_fours(units)))
+        rows = ops.transpose(ops.reshape(rows, (-1, 4, units)), (0, 2, 1))
+        return ops.reshape(_padded(rows, 1), (-1, 4 * _in_fours(units)))
 
     def by_rows(pose):
         """Rows for a matrix listed column by column -> row by row."""
-        pose = tf.reshape(pose, (POSE_SIDE, POSE_SIDE, 4 * units))
-        return tf.reshape(tf.transpose(pose, (1, 0, 2)), (POSE, 4 * units))
+        pose = ops.reshape(pose, (POSE_SIDE, POSE_SIDE, 4 * units))
+        return ops.reshape(ops.transpose(pose, (1, 0, 2)), (POSE, 4 * units))
 
-    mean, activation, vote, coefficient = tf.split(kernel, [POSE, 1, POSE, 1])
+    mean, activation, vote, coefficient = ops.split(kernel, [POSE, POSE + 1, 2 * POSE + 1])
     rows = [by_rows(mean), bias[None], activation, by_rows(vote), coefficient, _padded(recurrent_kernel, 0)]
-    return gates_of_units(tf.concat(rows, axis=0))
+    return gates_of_units(ops.concatenate(rows, axis=0))

@@ -1,6 +1,6 @@
-"""Similarity-learning routing of matrix capsules, compiled, as an operation of TensorFlow."""
+"""Similarity-learning routing of matrix capsules, compiled, as an operation of the backend."""
 
-import tensorflow as tf
+from keras import ops
 
 from capszoo.routing.cpu import similarity
 from capszoo.routing.cpu.compiling import forget_stale
@@ -24,15 +24,15 @@ def fused_similarity(connections, count):
     """
 
     def route(poses, log_activations, matrices, types, weights, precisions):
-        types = tf.stack([tf.convert_to_tensor(weight) for weight in types])
+        types = ops.stack(types)
         parents = types.shape[1]
         shared = problem_of(connections, log_activations, matrices)
         problem = similarity.Problem(*shared, count, weights.shape[0])
         # Padding divides by alpha + beta: one keeps that from being zero.
-        padding = padded(tf.ones((5, parents))) - 1.0
+        padding = padded(ops.ones((5, parents))) - 1.0
         arrays = poses, log_activations, matrices_to_lanes(matrices), padded(types) - padding
         run = kernels_of(problem, similarity.Inputs, similarity.forward_chunk, similarity.backward_chunk)
-        mean, logits = run(*arrays, tf.concat([weights, precisions], axis=0))
+        mean, logits = run(*arrays, ops.concatenate([weights, precisions], axis=0))
         return from_lanes(mean, logits, connections.child.shape[0], parents)
 
     return route
