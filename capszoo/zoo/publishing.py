@@ -47,8 +47,9 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
       progress: counts the images of every measurement, and says its result.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
-    An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole.
-    A protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
+    An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole. Its
+    card's speed, which depends on no weight, is handed on where it is of the same network. A protocol whose data are
+    missing is reported and left out of the card, unless the earlier card has it.
     Errors: `ConfigError` for a run of another recipe or another `dtype`, where another process publishes the preset,
     and in the package's own folder for code that is not committed, since nobody could measure the same again;
     `DataNotFound` where the data of all protocols are missing, or of one that was measured before; `WeightsError` for a
@@ -64,9 +65,13 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     with replacing_preset(target / recipe.name) as new:
         model, best = load_best(recipe, run)
         model = _store(recipe, model, new, dtype)
-        metrics = _measure(model, recipe, _measured(target / recipe.name), progress)
+        earlier = _earlier(target / recipe.name)
+        before = {metric.protocol for metric in earlier.metrics} if earlier else set()
+        metrics = _measure(model, recipe, before, progress)
         kinds = ((WEIGHTS, dtype), (CHECK, "float32"))
         card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
+        if earlier and earlier.recipe["model"] == card.recipe["model"]:
+            card = dataclasses.replace(card, speed=earlier.speed)
         if search:
             card = dataclasses.replace(card, search=searches.read(Path(search)))
         replace(target / recipe.name, card)
@@ -105,10 +110,10 @@ def _require_committed(target):
         )
 
 
-def _measured(folder):
-    """The protocols of the preset's earlier card."""
+def _earlier(folder):
+    """The card of the preset that is to be replaced; None where there is none."""
     card = folder / CARD
-    return {metric.protocol for metric in read_card(card).metrics} if card.exists() else set()
+    return read_card(card) if card.exists() else None
 
 
 def _measure(model, recipe, before, progress):

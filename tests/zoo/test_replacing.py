@@ -12,7 +12,7 @@ import capszoo
 from capszoo.config import ConfigError
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import loading, publishing, recipes
-from capszoo.zoo.card import WeightFile, read_card
+from capszoo.zoo.card import Speed, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.locating import CHECK, WEIGHTS, find_file, hashed_name
 from capszoo.zoo.publishing import publish
@@ -113,6 +113,16 @@ def test_two_processes_do_not_publish_the_same_preset_at_once(zoo, published):
     with filelock.FileLock(zoo / ".lock"), pytest.raises(ConfigError, match="another process is publishing"):
         publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent)
     assert (zoo / "card.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("iterations", "kept"), [(None, True), (2, False)])
+def test_new_weights_keep_the_speed_that_was_measured_of_the_same_network(zoo, published, iterations, kept):
+    card, speed = read_card(zoo / "card.json"), Speed(7.0, 9.0, 32, "a processor", "libraries")
+    earlier = card.recipe["model"] | ({"num_iterations": iterations} if iterations else {})
+    write_card(dataclasses.replace(card, speed=speed, recipe={**card.recipe, "model": earlier}), zoo)
+    assert publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent).speed == (
+        speed if kept else None
+    )
 
 
 def test_a_first_publication_that_fails_leaves_nothing(tmp_path):
