@@ -100,3 +100,8 @@ class TrainConfig:
             )
         if self.stop_split == "test" and self.stop_at_error is None:
             raise ConfigError("train.stop_split: 'test' needs train.stop_at_error. Received: null")
+
+    @property
+    def ignored(self) -> set[str]:
+        """The fields that nothing depends on, beside the others' values."""
+        return {"decay_rate", "decay_steps"} if self.schedule == "cosine" else set()

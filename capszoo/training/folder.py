@@ -35,12 +35,14 @@ def _read_recipe(directory):
 
 
 def changes(directory, recipe):
-    """In words, what `recipe` has otherwise than the run in `directory`; empty where nothing is."""
-    before, after = (_flat(each.to_mapping()) for each in (_read_recipe(Path(directory)), recipe))
+    """In words, what `recipe` has otherwise than the run in `directory`; empty where no weight depends on it."""
+    recipes = _read_recipe(Path(directory)), recipe
+    before, after = (_flat(each.to_mapping()) for each in recipes)
+    ignored = {f"train.{name}" for name in set.intersection(*(each.train.ignored for each in recipes))}
     return "; ".join(
         f"{key}: {before.get(key)!r} -> {after.get(key)!r}"
         for key in {**after, **before}
-        if before.get(key) != after.get(key)
+        if key not in ignored and before.get(key) != after.get(key)
     )
 
 

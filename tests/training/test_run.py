@@ -26,8 +26,9 @@ from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
 from capszoo.training import checkpoint
 from capszoo.training import run as training
+from capszoo.training.claim import claim
 from capszoo.training.files import write_text
-from capszoo.training.folder import load_best, load_run, read_log
+from capszoo.training.folder import changes, load_best, load_run, read_log
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.run import train
 from capszoo.training.schedule import FlooredDecay
@@ -710,6 +711,15 @@ def test_a_folder_of_another_recipe_is_refused_and_left_alone(finished, recipes)
     assert str(error.value).count("->") == 3
     assert str(finished.directory) in str(error.value)
     assert {path: path.stat().st_mtime_ns for path in finished.directory.iterdir()} == before
+
+
+def test_a_decay_that_the_schedule_does_not_look_at_makes_no_other_recipe(recipes, tmp_path):
+    cosine, exponential = (
+        [f"train.schedule={schedule}", "train.decay_steps=7"] for schedule in ("cosine", "exponential")
+    )
+    for overrides, changed in ((cosine, ""), (exponential, "train.decay_steps: 7 -> 20")):
+        claim(read_recipe(recipes / "long.yaml", overrides), tmp_path)
+        assert changes(tmp_path, read_recipe(recipes / "long.yaml", overrides[:1])) == changed
 
 
 def test_the_card_may_change_while_a_run_is_going_on(finished, recipes):
