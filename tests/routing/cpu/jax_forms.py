@@ -69,8 +69,6 @@ def answers():
         step()
         found[name] = {*told}
     keras.distribution.set_distribution(keras.distribution.DataParallel(devices=jax.devices()))
-    told.clear()
-    model.predict(images, verbose=0)
     return {**found, "distributed": {real()}}
 
 
