@@ -79,7 +79,9 @@ def publish(
     out: Annotated[
         Path | None, typer.Option(help="Folder of presets [default: the package's weights/].")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="What weights are stored as: float16 or float32.")] = "float16",
+    dtype: Annotated[
+        str, typer.Option(help="What weights are stored as: float16, float32 or int8.")
+    ] = "float16",
     search: Annotated[
         Path | None, typer.Option(help="Folder of the search that found the recipe's values.")
     ] = None,

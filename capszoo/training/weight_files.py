@@ -1,7 +1,8 @@
 """Weights on disk: safetensors files keyed by variable path, written whole or not at all, loaded strictly.
 
 A file is judged by its header, against the model's weights and the file's own size, before any data are read; then the
-numbers are, before any is given to the model.
+numbers are, before any is given to the model. An array in eight bits lies beside its scales, an array of its name and
+":scales"; whoever reads sees one array of float32.
 """
 
 import contextlib
@@ -13,12 +14,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from capszoo.training.eight_bits import LARGE, from_eight_bits, scales_shape, to_eight_bits
 from capszoo.training.files import replacing
 
 # NumPy's names of the types in headers that weights, counters and checkpoints have.
 TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "BOOL": "bool"}
 TYPES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 TYPES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
+SCALES = ":scales"
 
 
 class Stored(NamedTuple):
@@ -79,7 +82,19 @@ def read_header(path) -> tuple[dict[str, Stored], dict]:
             name: Stored(tuple(part.get_shape()), TYPES.get(part.get_dtype(), part.get_dtype()))
             for name, part in parts.items()
         }
+    for name in _in_eight_bits(stored):
+        stored[name] = Stored(stored[name].shape, "float32")
+        del stored[name + SCALES]
     return stored, metadata
+
+
+def _in_eight_bits(stored):
+    """The names of those arrays that have scales."""
+    return [
+        name
+        for name, (shape, dtype) in stored.items()
+        if dtype == "int8" and stored.get(name + SCALES) == Stored(scales_shape(shape), "float32")
+    ]
 
 
 def read_arrays(path, names=None) -> tuple[dict[str, np.ndarray], dict]:
@@ -93,7 +108,11 @@ def read_arrays(path, names=None) -> tuple[dict[str, np.ndarray], dict]:
     if foreign:
         raise WeightsError(f"{path} has numbers of types that are not read here: {', '.join(foreign)}")
     with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in names}, metadata
+        arrays = {name: file.get_tensor(name) for name in names}
+        for name in names:
+            if arrays[name].dtype != stored[name].dtype:
+                arrays[name] = from_eight_bits(arrays[name], file.get_tensor(name + SCALES))
+    return arrays, metadata
 
 
 @contextlib.contextmanager
@@ -115,21 +134,29 @@ def _opened(path):
 
 
 def save_weights(model, path, dtype="float32", metadata: dict | None = None):
-    """Saves all weights of `model`, floating ones as `dtype` (float32 or float16); not the states of random generators.
+    """Saves all weights of `model`, floating ones as `dtype`; not the states of random generators.
+
+    where:
+      dtype: "float32", "float16", or "int8", see `eight_bits`; then arrays of fewer than 65,536 numbers are float16.
 
     Errors: `WeightsError` if a weight does not fit into float16.
     """
     arrays = {}
+    real = "float16" if dtype == "int8" else dtype
     # Not `model.variables`: Keras names the random states of dropout by what else the process has made.
     for variable in model.weights:
         array = np.asarray(variable)
         if np.issubdtype(array.dtype, np.floating):
             with np.errstate(over="ignore"):
-                array = array.astype(dtype)
-            if not np.isfinite(array).all():
+                rounded = array.astype(real)
+            if not np.isfinite(rounded).all():
                 raise WeightsError(
-                    f"{variable.path} has values that are not finite in {dtype}; nothing was written."
+                    f"{variable.path} has values that are not finite in {real}; nothing was written."
                 )
+            if dtype == "int8" and array.size >= LARGE:
+                array, arrays[variable.path + SCALES] = to_eight_bits(array)
+            else:
+                array = rounded
         arrays[variable.path] = array
     write_arrays(path, arrays, metadata)
 

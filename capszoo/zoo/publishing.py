@@ -32,7 +32,7 @@ from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
 from capszoo.zoo.replacing import replace, replacing_preset
 
 LICENCE = "Apache-2.0"
-DTYPES = ("float16", "float32")
+DTYPES = ("float16", "float32", "int8")
 # Of scores and poses, as a share of the largest: what rounding the weights may change at most.
 LARGEST_LOSS = 0.1
 
@@ -43,7 +43,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     where:
       recipe: the recipe of the run; its card section says what cannot be measured.
       target: the folder that gets one folder per preset; None is the package's own `weights/`.
-      dtype: what weights are stored as, "float16" or "float32"; metrics are measured on what is stored.
+      dtype: what weights are stored as, "float16", "float32" or "int8", which halves large networks once more; metrics
+        are measured on what is stored.
       progress: counts the images of every measurement, and says its result.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
@@ -56,7 +57,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     run without usable weights, and where rounding spoils them.
     """
     if dtype not in DTYPES:
-        raise ConfigError(f"dtype: weights are stored as {' or '.join(DTYPES)}. Received: {dtype!r}")
+        raise ConfigError(f"dtype: weights are stored as {', '.join(DTYPES)}. Received: {dtype!r}")
     changed = changes(run, recipe)
     if changed:
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
