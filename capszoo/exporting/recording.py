@@ -14,6 +14,7 @@ from capszoo.protocols import evaluate
 from capszoo.training.files import write_text
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
+from capszoo.zoo.integrity import IntegrityError
 from capszoo.zoo.locating import CARD
 
 # Images at a time. LiteRT's, as on a phone, takes one: the interpreter allocates anew for every other batch size.
@@ -21,6 +22,8 @@ BATCH = {"saved-model": 250, "onnx": 32}
 INT8 = "litert-int8"
 # Of the test images; where int8 weights get so many more wrong, they are not offered.
 LARGEST_LOSS = 0.001
+# With which no artefact is the network any more.
+BROKEN = 0.01
 
 
 def record_exports(preset, bundle, progress=QUIET, speeds=None):
@@ -40,7 +43,8 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
     taken out of the bundle.
 
     Returns the new card.
-    Errors: `ValueError` for a preset without weights; `IntegrityError` from `verify`; `DataNotFound`.
+    Errors: `ValueError` for a preset without weights; `IntegrityError` from `verify`, and for an artefact that errs on
+    a point more than the SavedModel; `DataNotFound`.
     """
     if preset.card is None:
         raise ValueError(f"a preset with weights is needed. Received: {preset.name}")
@@ -59,6 +63,8 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
         speed = (speeds or {}).get(name, {})
         exports[name] = ExportedFormat(size, differs, wrong, n, speed, checksum(files[name]))
         progress.say(f"{name}: {exports[name].errors()}")
+        if name != INT8:
+            _require_no_worse(name, exports[name], exports["saved-model"])
     if INT8 in exports and not _loses_little(exports[INT8], exports["saved-model"]):
         progress.say(f"{INT8} is not offered")
         _withdraw(bundle, INT8)
@@ -66,6 +72,14 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
     card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
     write_card(card, locating.weights_folder() / preset.name)
     return card
+
+
+def _require_no_worse(name, artefact, reference):
+    """Errors: `IntegrityError` for an artefact that errs on a point more than the SavedModel."""
+    if artefact.n and artefact.wrong - reference.wrong >= BROKEN * artefact.n:
+        raise IntegrityError(
+            f"{name} errs on {artefact.errors()} of the test images, the SavedModel on {reference.errors()}"
+        )
 
 
 def _loses_little(artefact, reference):

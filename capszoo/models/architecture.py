@@ -68,6 +68,16 @@ class Classifies(Architecture):
     promise = "classifies"
 
 
+class ShiftsScores(Classifies):
+    """Its loss does not feel a number that is added to the logits of all its scores: training leaves it to chance."""
+
+    promise = "is trained on the differences of its scores' logits"
+
+    @abc.abstractmethod
+    def shift(self, model, amount: float):
+        """Adds `amount` to the logits of all scores of `model`, an inference model of this architecture."""
+
+
 class Reconstructs(Architecture):
     """Its output `reconstruction` is an image, in [0, 1], that is made from what capsules say."""
 

@@ -12,7 +12,7 @@ from capszoo.layers.inner_consensus import (
     NormalisedClassCapsules,
     NormalisedConvCapsules,
 )
-from capszoo.models.architecture import Classifies, RoutesIteratively
+from capszoo.models.architecture import Classifies, RoutesIteratively, ShiftsScores
 from capszoo.models.classification import classification
 from capszoo.routing.em import EMRouting
 from capszoo.routing.kernel import KernelRouting
@@ -93,9 +93,21 @@ class _ConsensusNet(Classifies, RoutesIteratively):
         return classification(model, self.loss, labels_per_image)
 
 
+class _LearnedRoutingNet(_ConsensusNet, ShiftsScores):
+    """Where routing is learned, a weight of the class capsules adds to the logits of all activations."""
+
+    def has(self, role) -> bool:
+        """See `Architecture.has`; only cross-entropy does not feel such a number."""
+        return super().has(role) and (self.loss == "cross_entropy" or role is not ShiftsScores)
+
+    def shift(self, model, amount):
+        """See `ShiftsScores`."""
+        model.get_layer("class_capsules").routing.shift(amount)
+
+
 @section("model", "kernel")
 @dataclasses.dataclass(frozen=True)
-class KernelCapsNet(_ConsensusNet):
+class KernelCapsNet(_LearnedRoutingNet):
     """The network of Table 1 with similarity-learning routing: a learned kernel compares votes with their parent.
 
     Layers and outputs: conv1, norm1, primary_capsules, conv_capsules1, conv_capsules2, class_capsules; `scores
@@ -139,7 +151,7 @@ class KernelCapsNet(_ConsensusNet):
 
 @section("model", "lstm")
 @dataclasses.dataclass(frozen=True)
-class LSTMCapsNet(_ConsensusNet):
+class LSTMCapsNet(_LearnedRoutingNet):
     """The network of Table 1 with connectionist routing: an LSTM cell for each pair of child and parent.
 
     Layers and outputs: conv1, norm1, primary_capsules, conv_capsules1, conv_capsules2, class_capsules; `scores

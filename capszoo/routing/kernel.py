@@ -118,6 +118,10 @@ class KernelRouting(_ConsensusRouting):
         logits = self.theta1 * agreement + self.theta2 + ops.exp(self.log_theta3) * presence
         return state["poses"], ops.sigmoid(logits)
 
+    def shift(self, amount):
+        """Adds `amount` to the logits of all activations, equation 13."""
+        self.theta2.assign_add(ops.full_like(self.theta2, amount))
+
     def _logits(self, state, votes, activations):
         alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))
         if self.kernel == "gaussian" and "centred" not in state:

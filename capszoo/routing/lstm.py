@@ -139,6 +139,11 @@ class LSTMRouting(_ConsensusRouting):
         combined = ops.sum(state["coefficients"] * final, axis=3)
         return state["poses"], ops.sigmoid(_perceptron(combined, self.activation_weights))
 
+    def shift(self, amount):
+        """Adds `amount` to the logits of all activations, equation 14."""
+        bias = self.activation_weights[-1]
+        bias.assign_add(ops.full_like(bias, amount))
+
     def get_config(self):
         return {
             **super().get_config(),

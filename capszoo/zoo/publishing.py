@@ -25,6 +25,7 @@ from capszoo.training.weight_files import (
     write_arrays,
 )
 from capszoo.zoo import locating
+from capszoo.zoo.calibrating import calibrate
 from capszoo.zoo.card import Card, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.loading import check_behaviour, load
@@ -48,6 +49,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
       progress: counts the images of every measurement, and says its result.
       search: the folder of the search that found the recipe's values, for the card; None where there was none.
 
+    Scores that the loss determines but for a shift of their logits are shifted before, see `calibrate`.
     An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole. Its
     card's speed, which depends on no weight, is handed on where it is of the same network. A protocol whose data are
     missing is reported and left out of the card, unless the earlier card has it.
@@ -65,6 +67,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     _require_committed(target)
     with replacing_preset(target / recipe.name) as new:
         model, best = load_best(recipe, run)
+        calibrate(recipe, model)
         model = _store(recipe, model, new, dtype)
         earlier = _earlier(target / recipe.name)
         before = {metric.protocol for metric in earlier.metrics} if earlier else set()

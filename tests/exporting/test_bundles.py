@@ -27,7 +27,7 @@ from capszoo.benchmarking import compare_bundle
 from capszoo.cli.tables import artefact_table
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting import export, record_exports, verify
+from capszoo.exporting import export, record_exports, recording, verify
 from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
@@ -384,6 +384,15 @@ def test_a_network_without_classes_is_recorded_without_errors(altered, tmp_path,
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
     assert read_card(tmp_path / "tiny" / "card.json") == card
     assert card.to_markdown().count("| not measured |") == 4
+
+
+def test_an_artefact_that_is_no_longer_the_network_is_not_recorded():
+    """As an ONNX file was whose scores all lay below the least number that ONNX Runtime's sigmoid gives."""
+    saved, converted = (ExportedFormat(7, {"scores": 0.0}, wrong, 1000, {}, "f00d") for wrong in (7, 17))
+    said = r"onnx errs on 1\.70% \(17 of 1000\) of the test images, the SavedModel on 0\.70% \(7 of 1000\)"
+    with pytest.raises(IntegrityError, match=said):
+        recording._require_no_worse("onnx", converted, saved)
+    recording._require_no_worse("onnx", dataclasses.replace(converted, wrong=16), saved)
 
 
 def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, tiny_model):

@@ -1,0 +1,44 @@
+"""Scores that are probabilities, where training determines their differences only."""
+
+import numpy as np
+
+from capszoo.models.architecture import ShiftsScores
+
+IMAGES, BATCH = 2000, 100
+# Logits of float32's numbers lie within these and their differences.
+LIMIT = 128.0
+# Halvings of the interval, after which it is as narrow as a double can tell.
+HALVINGS = 60
+
+
+def calibrate(recipe, model):
+    """Shifts the logits of all scores, so that in each image one class is present on average; else changes nothing.
+
+        mean_n sum_i 1 / (1 + exp(-(x_ni + c))) = 1,   x = log(a / (1 - a))
+
+    where:
+      a: scores `[N, classes]` of the first 2,000 training images, as evaluation sees them.
+      c: what `model.shift` adds. The classes an image is given to stay the same.
+
+    A softmax of the logits, and so its cross-entropy, does not depend on c, and after long training all scores may be
+    1e-12: as probabilities they mean nothing, and ONNX Runtime, whose sigmoid ends at 1.5e-8, cannot tell them apart.
+    With the mean, c is that of the greatest likelihood of classes that are present or not by themselves.
+    """
+    if not recipe.model.has(ShiftsScores):
+        return
+    split = recipe.data.open("train")
+    parts = np.array_split(np.arange(min(IMAGES, len(split))), max(1, min(IMAGES, len(split)) // BATCH))
+    scores = [model.predict_on_batch(split.batch(part, None)["images"])["scores"] for part in parts]
+    recipe.model.shift(model, _shift(np.concatenate(scores)))
+
+
+def _shift(scores):
+    """c of scores `[N, classes]`, by bisection: the sum rises with c."""
+    scores = np.clip(np.asarray(scores, "float64"), np.finfo("float32").tiny, 1 - 2.0**-24)
+    logits = np.log(scores) - np.log1p(-scores)
+    low, high = -LIMIT, LIMIT
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        present = (1 / (1 + np.exp(-(logits + middle)))).sum(axis=1).mean()
+        low, high = (middle, high) if present < 1 else (low, middle)
+    return middle

@@ -1,0 +1,72 @@
+"""Scores of networks whose loss feels their differences only are shifted to probabilities, and nothing else changes."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from capszoo.models import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
+from capszoo.models.architecture import ShiftsScores
+from capszoo.zoo.calibrating import calibrate
+
+SMALL = {"channels": 6, "primary_types": 2, "conv1_types": 3, "conv2_types": 4}
+NETS = {"kernel": KernelCapsNet(**SMALL), "lstm": LSTMCapsNet(**SMALL, units=4, num_iterations=2)}
+IMAGES = np.random.default_rng(0).random((250, 20, 20, 1), dtype="float32")
+
+
+class Images:
+    """A split of the pictures above."""
+
+    def __len__(self):
+        return len(IMAGES)
+
+    def batch(self, indices, rng):
+        assert rng is None
+        return {"images": IMAGES[indices]}
+
+
+def of(architecture):
+    """A recipe, as far as is needed, and a network."""
+    keras.utils.set_random_seed(0)
+    recipe = SimpleNamespace(model=architecture, data=SimpleNamespace(open={"train": Images()}.get))
+    return recipe, architecture.build((20, 20, 1), 5)
+
+
+def scores(model):
+    return np.asarray(model.predict_on_batch(IMAGES)["scores"], "float64")
+
+
+@pytest.mark.parametrize("amount", [0.0, -35.0])
+@pytest.mark.parametrize("name", NETS)
+def test_scores_of_the_training_images_sum_to_one_on_average_and_keep_their_differences(name, amount):
+    recipe, model = of(NETS[name])
+    recipe.model.shift(model, amount)
+    before, weights = scores(model), [weight.copy() for weight in model.get_weights()]
+    assert abs(before.sum(axis=1).mean() - 1) > 0.1
+    calibrate(recipe, model)
+    after = scores(model)
+    np.testing.assert_allclose(after.sum(axis=1).mean(), 1, atol=1e-4)
+    logits = [np.log(part) - np.log1p(-part) for part in (before, after)]
+    np.testing.assert_allclose(logits[1] - logits[0], (logits[1] - logits[0])[0, 0], atol=1e-3)
+    assert (after.argmax(axis=1) == before.argmax(axis=1)).all()
+    changed = [(old != new).any() for old, new in zip(weights, model.get_weights(), strict=True)]
+    assert sum(changed) == 1
+
+
+@pytest.mark.parametrize("loss", ["spread", "margin"])
+def test_where_the_loss_feels_the_scores_themselves_they_stay(loss):
+    architecture = dataclasses.replace(NETS["lstm"], loss=loss)
+    recipe, model = of(architecture)
+    assert not architecture.has(ShiftsScores)
+    before = scores(model)
+    calibrate(recipe, model)
+    np.testing.assert_array_equal(scores(model), before)
+
+
+def test_em_routing_is_left_alone():
+    recipe, model = of(ConsensusEMNet(**SMALL))
+    before = scores(model)
+    calibrate(recipe, model)
+    np.testing.assert_array_equal(scores(model), before)
