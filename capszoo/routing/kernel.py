@@ -124,20 +124,20 @@ class KernelRouting(_ConsensusRouting):
 
     def _logits(self, state, votes, activations):
         alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))
-        if self.kernel == "gaussian" and "centred" not in state:
-            state = {**state, **_centred(votes)}
+        if self.kernel == "gaussian" and "centre" not in state:
+            memory = _centred(votes)
             # As yet poses are the means of their votes.
-            similarity = self._gaussians(-0.5 * state["squares"])
+            similarity = self._gaussians(-0.5 * memory["squares"])
         else:
+            memory = {name: state[name] for name in state.keys() & {"centre", "centred", "squares"}}
             similarity = self._similarity(state, votes)
-        memory = {name: state[name] for name in state.keys() & {"centred", "squares"}}
         return (similarity + beta * _log(activations)) / (alpha + beta), memory
 
     def _similarity(self, state, votes):
         """k(mu_j, V_ij) `[N, O, I]` of the poses of a state and of votes `[N, O, I, D]`."""
         if self.kernel == "spectral":
             return self._resonances(deviations(votes, state["poses"]))
-        poses = state["poses"] - ops.mean(votes, axis=2)
+        poses = state["poses"] - state["centre"]
         # -|V - mu|^2 / 2 = V . mu - |V|^2 / 2 - |mu|^2 / 2: one pass over the votes, where differences take three.
         products = ops.matmul(ops.expand_dims(poses, 2), ops.swapaxes(state["centred"], 2, 3))
         squares = state["squares"] + ops.sum(ops.square(poses), axis=2, keepdims=True)
@@ -187,9 +187,10 @@ def _log(activations):
 
 
 def _centred(votes):
-    """What distances are made of: votes from their mean `[N, O, I, D]`, and the squares of these `[N, O, I]`."""
-    centred = deviations(votes, ops.mean(votes, axis=2))
+    """What distances are made of: means of votes `[N, O, D]`, votes from them, and the squares of these `[N, O, I]`."""
+    centre = ops.mean(votes, axis=2)
+    centred = deviations(votes, centre)
     flat = ops.reshape(ops.square(centred), (-1, votes.shape[3]))
     # TensorFlow sums so few numbers faster as a product.
     squares = ops.matmul(flat, ops.ones((votes.shape[3], 1), dtype=flat.dtype))
-    return {"centred": centred, "squares": ops.reshape(squares, (-1, *votes.shape[1:3]))}
+    return {"centre": centre, "centred": centred, "squares": ops.reshape(squares, (-1, *votes.shape[1:3]))}

@@ -1,11 +1,15 @@
 """Scores that are probabilities, where training determines their differences only."""
 
+import itertools
+
 import numpy as np
 
+from capszoo.data.pipeline import evaluation_batches
+from capszoo.losses.cross_entropy import GREATEST, LEAST
 from capszoo.models.architecture import ShiftsScores
 
-IMAGES, BATCH = 2000, 100
-# Logits of float32's numbers lie within these and their differences.
+BATCH, BATCHES = 250, 8
+# The logits that a float32 can tell lie between -87 and 17.
 LIMIT = 128.0
 # Halvings of the interval, after which it is as narrow as a double can tell.
 HALVINGS = 60
@@ -27,14 +31,14 @@ def calibrate(recipe, model):
     if not recipe.model.has(ShiftsScores):
         return
     split = recipe.data.open("train")
-    parts = np.array_split(np.arange(min(IMAGES, len(split))), max(1, min(IMAGES, len(split)) // BATCH))
-    scores = [model.predict_on_batch(split.batch(part, None)["images"])["scores"] for part in parts]
+    batches = itertools.islice(evaluation_batches(split, BATCH), BATCHES)
+    scores = [model.predict_on_batch(batch["images"])["scores"] for batch in batches]
     recipe.model.shift(model, _shift(np.concatenate(scores)))
 
 
 def _shift(scores):
     """c of scores `[N, classes]`, by bisection: the sum rises with c."""
-    scores = np.clip(np.asarray(scores, "float64"), np.finfo("float32").tiny, 1 - 2.0**-24)
+    scores = np.clip(np.asarray(scores, "float64"), LEAST, GREATEST)
     logits = np.log(scores) - np.log1p(-scores)
     low, high = -LIMIT, LIMIT
     for _ in range(HALVINGS):
