@@ -58,8 +58,14 @@ def _version(package):
         return None
 
 
-def _processor():
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+def _processor(path=Path("/proc/cpuinfo")):
+    """The first processor's name with its family and model: on virtual machines generations share a name."""
+    first = path.read_text(encoding="utf-8").partition("\n\n")[0] if path.exists() else ""
+    pairs = [line.partition(":") for line in first.splitlines()]
+    about = {name.strip(): value.strip() for name, _, value in pairs}
+    if "model name" not in about:
+        return platform.processor() or platform.machine()
+    numbers = [
+        f"{name.removeprefix('cpu ')} {about[name]}" for name in ("cpu family", "model") if name in about
+    ]
+    return f"{about['model name']} ({', '.join(numbers)})" if numbers else about["model name"]
