@@ -1,6 +1,7 @@
 """Figures of the page, of whatever numbers there are: errors against what they cost, a paper's table as bars."""
 
 import collections
+import math
 
 from capszoo.results.ours import ours_of
 
@@ -77,7 +78,6 @@ def _hours(name, record):
 def _scatter(results, places, curves=False):
     """Test errors, a row of panels for each data set and in it one for each of `places`, see `_costs`."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullFormatter
 
     rows = _points(results)
     routings = sorted({record.routing for points in rows.values() for record in points.values()})
@@ -85,25 +85,30 @@ def _scatter(results, places, curves=False):
     markers = {routing: "os^Dv"[i // 10] for i, routing in enumerate(routings)}
     # One kind of place: data sets side by side.
     shape = (1, len(rows)) if len(places) == 1 else (len(rows), len(places))
-    figure = Figure(figsize=(5.2 * shape[1], 4 * shape[0]), layout="constrained")
-    panels = iter(figure.subplots(*shape, squeeze=False).flat)
+    figure = Figure(figsize=(5.2 * shape[1] + 1.5, 4 * shape[0]), layout="constrained")
+    panels, points = iter(figure.subplots(*shape, squeeze=False).flat), {}
     for data, records in rows.items():
         for label, place in places.items():
             axes = next(panels)
-            for name, record in records.items():
-                _point(axes, name, record, place(name, record), colours, markers, curves)
             axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
+            placed = {name: (place(name, record), record) for name, record in records.items()}
+            placed = {name: (x, record) for name, (x, record) in placed.items() if x is not None}
+            for x, record in placed.values():
+                points[record.routing] = _point(axes, x, record, colours, markers, curves)
+            _named(axes, placed)
             axes.xaxis.set_major_formatter(_thousands)
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_minor_formatter(_few_thousands)
             axes.yaxis.set_major_formatter(_digits)
-            axes.yaxis.set_minor_formatter(
-                lambda value, at: _digits(value, at) if f"{value:e}"[0] in "25" else ""
-            )
-            axes.margins(0.2, 0.15)
-            handles, labels = axes.get_legend_handles_labels()
-            by_routing = dict(zip(labels, handles, strict=True))
-            if by_routing:
-                axes.legend(by_routing.values(), by_routing.keys(), fontsize="x-small", title="routing")
+            axes.yaxis.set_minor_formatter(_few_digits)
+            axes.margins(0.1, 0.1)
+    if points:
+        # Beside the panels: in a panel it would cover points.
+        figure.legend(
+            [points[routing] for routing in sorted(points)],
+            sorted(points),
+            title="routing",
+            loc="outside right upper",
+        )
     return figure
 
 
@@ -114,22 +119,49 @@ def _thousands(value, at):
     return EngFormatter(sep="")(value, at) if value >= 1 else f"{value:g}"
 
 
+def _few_thousands(value, at):
+    """The same at minor ticks, of which only some have room."""
+    return _thousands(value, at) if f"{value:e}"[0] in "25" else ""
+
+
 def _digits(value, at):
     """A number at an axis, without powers of ten."""
     return f"{value:,.6g}"
 
 
-def _point(axes, name, record, x, colours, markers, curves):
-    """A record at x, if it has a place; with its validation errors on the way if `curves`."""
-    if x is None:
-        return
-    colour, y = colours[record.routing], 100 * record.measurement.value
+def _few_digits(value, at):
+    """The same at minor ticks, of which only some have room."""
+    return _digits(value, at) if f"{value:e}"[0] in "23468" else ""
+
+
+def _point(axes, x, record, colours, markers, curves):
+    """Draws a record at x, with its validation errors on the way if `curves`; returns the point."""
+    colour = colours[record.routing]
     if curves and record.curve:
         hours, errors = zip(*record.curve, strict=True)
         axes.plot(hours, [100 * error for error in errors], color=colour, linewidth=0.7, alpha=0.7)
-    axes.plot([x], [y], markers[record.routing], color=colour, label=record.routing)
-    # A training of a cell has a hash for a name.
-    axes.annotate(name if not record.key else "", (x, y), (4, 3), textcoords="offset points", fontsize=6)
+    (point,) = axes.plot(
+        [x], [100 * record.measurement.value], markers[record.routing], color=colour, label=record.routing
+    )
+    return point
+
+
+def _named(axes, placed):
+    """Writes names beside points, towards the middle of the panel; `placed` is `{name: (x, record)}`."""
+    logarithms = [math.log(x) for x, _ in placed.values()]
+    for name, (x, record) in placed.items():
+        # A training of a cell has a hash for a name.
+        if record.key:
+            continue
+        right = math.log(x) > (min(logarithms) + max(logarithms)) / 2
+        axes.annotate(
+            name,
+            (x, 100 * record.measurement.value),
+            (-4, 3) if right else (4, 3),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            fontsize=6,
+        )
 
 
 def _bars(results):
