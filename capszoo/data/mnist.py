@@ -48,7 +48,7 @@ class MnistLike(DataSet):
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""
         images, labels = read_split(self.section_name, split, self.validation)
-        augment = self._augment if split == "train" and (self.shift or self.turn) else None
+        augment = self._augment if split == "train" else None
         return ArraySplit(place(images, self.pad) if self.pad else images, labels, augment=augment)
 
     def _augment(self, images, rng):

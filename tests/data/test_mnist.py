@@ -3,7 +3,7 @@ import pytest
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data import Batches, FashionMnist, Mnist
-from capszoo.data.augment import rotate, shift
+from capszoo.data.augment import mirror, rotate, shift
 
 DATA_SETS = pytest.mark.parametrize("data_set", [Mnist, FashionMnist])
 
@@ -67,6 +67,20 @@ def test_images_are_turned_and_then_shifted(tiny_data):
     again = np.random.default_rng(0)
     turned = Mnist(validation=20, shift=0, turn=30).open("train").batch(indices, again)["images"]
     np.testing.assert_allclose(both, shift(turned, again, 2), atol=1e-6)
+
+
+def test_training_images_of_garments_are_mirrored_and_then_shifted(tiny_data):
+    indices, options = np.arange(40), FashionMnist(validation=20, shift=2, mirror=True)
+    straight = options.open("train").batch(indices, None)["images"]
+    again = np.random.default_rng(0)
+    expected = shift(mirror(straight, again), again, 2)
+    assert (expected != shift(straight, np.random.default_rng(0), 2)).any()
+    changed = options.open("train").batch(indices, np.random.default_rng(0))["images"]
+    np.testing.assert_array_equal(changed, expected)
+    test = options.open("test")
+    np.testing.assert_array_equal(
+        test.batch(indices, np.random.default_rng(0))["images"], test.batch(indices, None)["images"]
+    )
 
 
 @pytest.mark.parametrize("angle", [-1, 181, np.nan])
