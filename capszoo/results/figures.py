@@ -31,7 +31,7 @@ def draw(results) -> dict:
     drawn = {}
     for name in captions(results):
         if name == TIME:
-            drawn[name] = _scatter(results, {"hours of training": _hours}, curves=True)
+            drawn[name] = _scatter(results, {"hours of training": _hours(results)}, curves=True)
         elif name == COSTS:
             drawn[name] = _scatter(results, _costs(results))
         else:
@@ -40,21 +40,31 @@ def draw(results) -> dict:
 
 
 def _points(results):
-    """Test errors by data set: `{data: {name: record}}`, of presets and of the trainings of cells.
+    """Test errors by data set: `{data: {name: record}}`, of presets and of cells that are a recipe as it stands.
 
-    Of data sets on which there are several routings: the figures compare these.
+    Of data sets on which several routings err: the figures compare these, on axes that have no place for 0. Trainings
+    with other seeds than a cell's first have their key for a name.
     """
     points = collections.defaultdict(dict)
     for name, record in results.published().items():
         points[record.measurement.data][name] = record
-    for record in results.records.values():
-        if record.measurement.protocol == "test_error":
-            points[record.measurement.data][record.key] = record
+    for trial, record in _plain(results):
+        first = trial.seed == trial.cell.seeds[0]
+        points[record.measurement.data][results.recipe(trial).name if first else record.key] = record
+    points = {data: {n: r for n, r in found.items() if r.measurement.value} for data, found in points.items()}
     return {
         data: found
         for data, found in points.items()
         if len({record.routing for record in found.values()}) > 1
     }
+
+
+def _plain(results):
+    """Trainings and their records, of cells that change nothing in their recipe: no ablations, no fewer images."""
+    trials = [trial for table in results.tables() for trial in results.trials(table)]
+    trials = [t for t in trials if t.cell.protocol == "test_error" and not (t.overrides or t.cell.overrides)]
+    records = [(trial, results.record(trial)) for trial in trials]
+    return [(trial, record) for trial, record in records if record and record.key]
 
 
 def _machines(results):
@@ -71,8 +81,15 @@ def _costs(results):
     return places
 
 
-def _hours(name, record):
-    return record.hours
+def _hours(results):
+    """Function of the name and the record of a point: its hours of training, with those of the preset it began from."""
+    published = results.published()
+
+    def hours(name, record):
+        start = published.get(record.recipe["train"].get("start_from"))
+        return record.hours + (hours(name, start) if start else 0)
+
+    return hours
 
 
 def _scatter(results, places, curves=False):
@@ -93,6 +110,7 @@ def _scatter(results, places, curves=False):
             axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
             placed = {name: (place(name, record), record) for name, record in records.items()}
             placed = {name: (x, record) for name, (x, record) in placed.items() if x is not None}
+            axes.set_visible(bool(placed))
             for x, record in placed.values():
                 points[record.routing] = _point(axes, x, record, colours, markers, curves)
             _named(axes, placed)
@@ -150,8 +168,8 @@ def _named(axes, placed):
     """Writes names beside points, towards the middle of the panel; `placed` is `{name: (x, record)}`."""
     logarithms = [math.log(x) for x, _ in placed.values()]
     for name, (x, record) in placed.items():
-        # A training of a cell has a hash for a name.
-        if record.key:
+        # One more seed.
+        if name == record.key:
             continue
         right = math.log(x) > (min(logarithms) + max(logarithms)) / 2
         axes.annotate(

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capszoo.results import figures
+from capszoo.results import figures, queue
 from capszoo.results.page import gather, render, row_of, state_rows, write
 from capszoo.results.queue import work
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
 from capszoo.zoo.card import Speed
 from capszoo.zoo.presets import get_preset
+from tests.results.conftest import measurement
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -94,9 +95,28 @@ def test_what_was_measured_is_drawn(results, trained, tmp_path):
     assert {path.name for path in paths} == {"results.md", "results_time.png", "results_costs.png"}
     axes = figures.draw(results)["results_time"].axes
     (mnist,) = (each for each in axes if each.get_title() == "mnist")
-    curves = [line for line in mnist.lines if len(line.get_xdata()) > 1]
-    assert len(curves) == 3
-    np.testing.assert_allclose(curves[0].get_xydata(), [[0.25, 40], [0.5, 30]])
+    # "long" is a recipe as it stands; "short" changes it.
+    (curve,) = (line for line in mnist.lines if len(line.get_xdata()) > 1)
+    np.testing.assert_allclose(curve.get_xydata(), [[0.25, 40], [0.5, 30]])
+    assert [text.get_text() for text in mnist.texts if "tiny" in text.get_text()] == ["cnn_tiny"]
+
+
+def test_what_begins_from_other_weights_has_their_hours_too(results):
+    presets = results.published()
+    (mnist,) = (a for a in figures.draw(results)["results_time"].axes if a.get_title() == "mnist")
+    places = {round(float(line.get_xdata()[0]), 9) for line in mnist.lines}
+    first, second = presets["dynamic_mnist_sum"].hours, presets["predictive_coding_mnist"].hours
+    assert second > 0
+    assert {round(first, 9), round(first + second, 9)} <= places
+
+
+def test_an_error_of_zero_has_no_place_on_a_logarithmic_axis(results, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        queue, "evaluate", lambda model, recipe, *_, **__: measurement(recipe, "test_error", 0.0)
+    )
+    work(results, ["first"], tmp_path / "out")
+    for figure in figures.draw(results).values():
+        assert not [t for axes in figure.axes for t in axes.texts if "tiny" in t.get_text()]
 
 
 def test_routings_are_drawn_against_parameters_and_against_the_speeds_in_cards(results, monkeypatch):
