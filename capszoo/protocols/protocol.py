@@ -146,7 +146,7 @@ def get_protocol(name: str, options: dict | None = None) -> Protocol:
 
 def evaluate(
     model: keras.Model,
-    recipe: Recipe,
+    recipe: Recipe | None = None,
     protocol: str | Protocol = "test_error",
     *,
     command: str = "",
@@ -154,15 +154,26 @@ def evaluate(
 ) -> Report:
     """Measures one protocol on `model`.
 
+        capszoo.evaluate(capszoo.load("dynamic_mnist"))
+
     where:
       model: an inference model of `recipe`, or anything with its `predict_on_batch(images) -> {"scores": ...}`.
-      recipe: the `capszoo.training.recipe.Recipe` of the model.
+      recipe: the `capszoo.training.recipe.Recipe` of the model; None is that of a preset's or a run's model,
+        `model.preset.recipe`.
       protocol: its name, or a `Protocol` with options.
       command: the command line that measures the same again, for the record.
       progress: counts images.
 
     Returns a `Measurement`, or of a protocol that gives more than one number another `Report`.
-    Errors: `ConfigError` for an unknown protocol or one that does not fit the model or its training; `DataNotFound`.
+    Errors: `ConfigError` for an unknown protocol or one that does not fit the model or its training; `DataNotFound`;
+    `ValueError` for a model that has no recipe of its own and is given none.
     """
+    if recipe is None:
+        preset = getattr(model, "preset", None)
+        if preset is None:
+            raise ValueError(
+                "recipe must be given for a model that is not of capszoo.load or create. Received: None"
+            )
+        recipe = preset.recipe
     chosen = get_protocol(protocol) if isinstance(protocol, str) else protocol
     return chosen.measure([Subject(recipe.name, recipe, model)], command=command, progress=progress)

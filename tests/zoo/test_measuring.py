@@ -98,11 +98,16 @@ def test_every_protocol_says_what_it_measures():
 def test_a_measurement_names_its_data(zoo):
     model = capszoo.load("tiny_mnist")
     progress = Recorded()
-    result = evaluate(model, model.preset.recipe, progress=progress)
+    result = evaluate(model, progress=progress)
     assert (result.data, result.split, result.n) == ("mnist", "test", 100)
     assert result.fingerprint == model.preset.recipe.data.open("test").fingerprint()
     assert result.wrong == round(result.value * result.n)
     assert (progress.begun, sum(progress.counts)) == ([("test_error", 100, 0)], 100)
+
+
+def test_a_model_without_a_recipe_of_its_own_needs_one():
+    with pytest.raises(ValueError, match=r"recipe must be given .* Received: None"):
+        evaluate(object())
 
 
 def test_images_of_another_shape_are_refused(zoo):

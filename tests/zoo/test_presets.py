@@ -31,7 +31,7 @@ def test_load_gives_the_published_model(zoo):
 def test_evaluate_reproduces_the_card_to_the_digit(zoo):
     model = capszoo.load("tiny_mnist")
     card = read_card(zoo / "card.json")
-    again = evaluate(model, model.preset.recipe, "test_error")
+    again = evaluate(model, protocol="test_error")
     (metric,) = card.metrics
     assert (again.value, again.wrong, again.n, again.fingerprint) == (
         metric.value,

@@ -119,7 +119,7 @@ def test_evaluation_reproduces_the_card_to_the_digit(name):
     model = _load(name)
     for metric in model.preset.card.metrics:
         try:
-            again = evaluate(model, model.preset.recipe, metric.protocol)
+            again = evaluate(model, protocol=metric.protocol)
         except DataNotFound as error:
             pytest.skip(str(error))
         assert (again.wrong, again.n, again.fingerprint) == (metric.wrong, metric.n, metric.fingerprint)
