@@ -1,11 +1,13 @@
 """Matrix capsules with EM routing, the network of Hinton et al. 2018."""
 
 import dataclasses
+import functools
 import typing
 
 import keras
 
 from capszoo.config import section
+from capszoo.layers.batch_normalised import BATCH_NORMALISATION, BatchNormalisedPrimaryCapsules
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.layers.matrix import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.models.architecture import Classifies, RoutesIteratively
@@ -43,13 +45,17 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
         "paper" measures from the image's centre and adds row and column to the top of the right-hand column (of a
         vector: to the first two entries); "official" measures from half a pixel right and below and adds column and
         row to the first two entries of the first row; "none" adds nothing.
+      normalise: batch normalisation of conv1 (before its ReLU, instead of a bias), of primary poses and logits of
+        activations, see `BatchNormalisedPrimaryCapsules`, and of the poses that both convolutional capsule layers hand
+        on: one mean and one variance for each type. Activations of routed capsules stay those of EM routing.
       loss: "spread", "margin" (Sabour et al. 2017) or "cross_entropy" (of the activations' logits).
       margin: schedule of the spread loss's margin, "linear" (paper) or "sigmoid" (authors' code).
       loss_scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
 
     Parameters for 32x32x2 and 5 classes: 316,650; with channels 64, types 8, 16, 16: 68,618; vector poses:
-    4,778,730.
-    Source: Hinton et al. 2018, section 4, figure 1, Table 1; initial weights from the authors' code.
+    4,778,730; normalised, the second 68,714.
+    Source: Hinton et al. 2018, section 4, figure 1, Table 1; initial weights from the authors' code. `normalise`, which
+    the paper does not have, is as in De Sousa Ribeiro et al. 2020.
     Differs from the paper: weight decay (2e-7 in the authors' code) is left out; see `EMRouting`.
     """
 
@@ -63,6 +69,7 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
     final_lambda: float = 0.01
     activation: typing.Literal["logistic", "mixing"] = "logistic"
     coordinates: typing.Literal["paper", "official", "none"] = "paper"
+    normalise: bool = False
     loss: typing.Literal["spread", "margin", "cross_entropy"] = "spread"
     margin: typing.Literal["linear", "sigmoid"] = "linear"
     loss_scaling: typing.Literal["paper", "official"] = "paper"
@@ -86,30 +93,51 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
         """
         centres = [receptive_field_centres(side, WINDOWS) for side in image_shape[:2]]
         images = keras.Input(image_shape, name="images")
-        features = keras.layers.Conv2D(
-            self.channels,
-            5,
-            strides=2,
-            activation="relu",
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
-            bias_initializer=keras.initializers.Constant(0.1),
-            name="conv1",
-        )(images)
-        capsules = MatrixPrimaryCapsules(self.primary_types, self.pose, name="primary_capsules")(features)
+        capsules = self._primary_capsules(self._features(images))
         capsules = ConvCapsules(
             self.conv1_types, 3, 2, self._routing(0.5, 0.5), self.pose, name="conv_capsules1"
         )(capsules)
         capsules = ConvCapsules(
             self.conv2_types, 3, 1, self._routing(0.5, 0.5), self.pose, name="conv_capsules2"
-        )(capsules)
+        )(self._normalised(capsules, "pose_normalisation1"))
         poses, scores = SharedClassCapsules(
             num_classes,
             self._routing(2.0, 1.0),
             *self._coordinates(centres),
             pose=self.pose,
             name="class_capsules",
-        )(capsules)
+        )(self._normalised(capsules, "pose_normalisation2"))
         return self.network(images, {"scores": scores, "poses": poses})
+
+    def _features(self, images):
+        convolution = functools.partial(
+            keras.layers.Conv2D,
+            self.channels,
+            5,
+            strides=2,
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.05),
+            name="conv1",
+        )
+        if not self.normalise:
+            return convolution(activation="relu", bias_initializer=keras.initializers.Constant(0.1))(images)
+        features = convolution(use_bias=False)(images)
+        features = keras.layers.BatchNormalization(**BATCH_NORMALISATION, name="normalisation1")(features)
+        return keras.layers.ReLU(name="relu1")(features)
+
+    def _primary_capsules(self, features):
+        layer = BatchNormalisedPrimaryCapsules if self.normalise else MatrixPrimaryCapsules
+        return layer(self.primary_types, self.pose, name="primary_capsules")(features)
+
+    def _normalised(self, capsules, name):
+        """The capsules of a routed layer for the next one."""
+        if not self.normalise:
+            return capsules
+        poses, activations = capsules
+        # One mean and one variance for each type, of all entries of its poses.
+        normalisation = keras.layers.BatchNormalization(
+            3, center=False, scale=False, dtype="float32", name=name, **BATCH_NORMALISATION
+        )
+        return normalisation(poses), activations
 
     def _routing(self, beta_u, beta_a):
         return EMRouting(

@@ -14,6 +14,7 @@ from support import arrays, dtype_policy
 from capszoo.layers.matrix import ConvCapsules
 from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
 from capszoo.models import ConvNet, MatrixCapsNet
+from capszoo.models.network import trainable_parameters
 
 LARGE = MatrixCapsNet()
 SMALL = MatrixCapsNet(channels=64, primary_types=8, conv1_types=16, conv2_types=16)
@@ -105,6 +106,7 @@ def first_step(architecture):
         ({"coordinates": "none"}, "scores"),
         ({"activation": "mixing"}, "scores"),
         ({"final_lambda": 0.1}, "scores"),
+        ({"normalise": True}, "scores"),
         ({"loss": "margin"}, "loss"),
         ({"loss": "cross_entropy"}, "loss"),
         ({"margin": "sigmoid"}, "loss"),
@@ -140,6 +142,26 @@ def test_coordinates_are_pixels_by_a_hundred(changes, first, entries):
     expected = first + 0.04 * np.arange(4)
     np.testing.assert_allclose(layer.coordinates, [expected, expected], atol=1e-9)
     assert layer.entries == entries
+
+
+def test_normalised_it_is_as_large_as_the_network_of_variational_bayes_routing():
+    normalised = dataclasses.replace(SMALL, normalise=True)
+    assert trainable_parameters(built(normalised)) == 68_618 - 64 + 2 * 64 + 2 * (8 + 8) == 68_714
+
+
+@pytest.mark.parametrize("pose", ["matrix", "vector"])
+def test_normalised_poses_of_each_type_have_mean_0_and_variance_1(pose):
+    model = built(dataclasses.replace(TINY, pose=pose, normalise=True))
+    stages = keras.Model(
+        model.input,
+        [model.get_layer("primary_capsules").output[0]]
+        + [model.get_layer(f"pose_normalisation{i}").output for i in (1, 2)],
+    )
+    for poses in stages(drawn(), training=True):
+        # [B, H, W, types, ...]
+        by_type = np.moveaxis(poses, 3, 0).reshape(poses.shape[3], -1)
+        np.testing.assert_allclose(by_type.mean(axis=1), 0, atol=1e-4)
+        np.testing.assert_allclose(by_type.std(axis=1), 1, atol=0.01)
 
 
 def test_without_coordinate_addition_class_capsules_get_none():
@@ -255,7 +277,11 @@ def test_several_labels_per_image_are_refused(architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{"final_lambda": 0.1}, {"variant": "official"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{"final_lambda": 0.1}, {"variant": "official"}, {"final_lambda": 0.1, "normalise": True}],
+    ids=str,
+)
 def test_one_batch_can_be_learnt_by_heart(changes):
     keras.utils.set_random_seed(0)
     architecture = dataclasses.replace(TINY, **changes)
