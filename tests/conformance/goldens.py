@@ -980,6 +980,21 @@ MODELS = [
         learning_rate=1e-2,
     ),
     ModelGolden(
+        "matrix_em_normalised",
+        models.MatrixCapsNet(
+            normalise=True,
+            channels=8,
+            primary_types=3,
+            conv1_types=4,
+            conv2_types=4,
+            num_iterations=2,
+            final_lambda=0.3,
+            loss="cross_entropy",
+        ),
+        outputs={"scores": (5,), "poses": (5, 4, 4)},
+        learning_rate=1e-2,
+    ),
+    ModelGolden(
         "variational_bayes",
         models.VariationalBayesCapsNet(**_CONSENSUS, num_iterations=2),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
@@ -1120,7 +1135,11 @@ PRESETS = {
     # Beside smallNORB's: 5 x 5 x 64 of a third channel, and 16 matrices and two betas for each of three more classes.
     "matrix_em_eth80": 70_992,
     "matrix_em_mnist": 68_308,
+    # By hand: without the convolution's 64 biases, with a scale and a shift for each of its 64 channels and of the 8
+    # types of primary poses and of activations.
+    "matrix_em_mnist_normalised": 68_404,
     "matrix_em_smallnorb": 68_618,
+    "matrix_em_smallnorb_normalised": 68_714,
     "probabilistic_mnist": 675_111,
     "predictive_coding_mnist": 8_215_568,
     # By hand: convolutions 1,280 and 3 x 147,584, places 512, numbers of parts 128 x 24 x 24 + 24 x 23, templates and
