@@ -33,8 +33,8 @@ def list_models(
     trained_on, licence, max_parameters and exports are facts of weights: presets without weights do not match them.
     Errors: `ConfigError` for a value that no preset has, naming the nearest one that some preset has.
 
-    >>> list_models("matrix_em_*", pretrained=True)
-    ['matrix_em_mnist', 'matrix_em_smallnorb']
+    >>> list_models("matrix_em_*norb*", pretrained=True)
+    ['matrix_em_smallnorb', 'matrix_em_smallnorb_normalised']
     """
     presets = [get_preset(name) for name in names()]
     facts = {
