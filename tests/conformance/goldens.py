@@ -894,6 +894,16 @@ _SMALL_SETS = {
     "encoding": 5,
 }
 _CONSENSUS = {**_SMALL, "conv1_types": 4, "conv2_types": 4}
+# The paper's temperature and margin need far more than 200 steps of so small a network.
+_EM = {
+    "channels": 8,
+    "primary_types": 3,
+    "conv1_types": 4,
+    "conv2_types": 4,
+    "num_iterations": 2,
+    "final_lambda": 0.3,
+    "loss": "cross_entropy",
+}
 
 MODELS = [
     ModelGolden(
@@ -964,33 +974,15 @@ MODELS = [
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
     ),
-    # The paper's temperature and margin need far more than 200 steps of so small a network.
     ModelGolden(
         "matrix_em",
-        models.MatrixCapsNet(
-            channels=8,
-            primary_types=3,
-            conv1_types=4,
-            conv2_types=4,
-            num_iterations=2,
-            final_lambda=0.3,
-            loss="cross_entropy",
-        ),
+        models.MatrixCapsNet(**_EM),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
     ),
     ModelGolden(
         "matrix_em_normalised",
-        models.MatrixCapsNet(
-            normalise=True,
-            channels=8,
-            primary_types=3,
-            conv1_types=4,
-            conv2_types=4,
-            num_iterations=2,
-            final_lambda=0.3,
-            loss="cross_entropy",
-        ),
+        models.MatrixCapsNet(**_EM, normalise=True),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
     ),
