@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.layers import fourier
+from capszoo.routing import cpu
 from capszoo.routing.squash import squash
 
 
@@ -19,7 +21,8 @@ class PrimaryCapsules(keras.layers.Layer):
       bias: `[types, pose_dim]`, initially 0.1.
       scale: factor on the convolution before bias and squash; 1 is the paper's text, 1 / types the authors' code.
 
-    Squash runs in float32 under every dtype policy, and poses leave in float32.
+    Squash runs in float32 under every dtype policy, and poses leave in float32. On a CPU, whole batches are convolved
+    by Fourier transforms where these save time, 256 channels of a 9x9 kernel of stride 2 for instance (`fourier`).
     Errors: `ValueError` for a padding other than "valid" or "same".
     Source: Sabour et al. 2017, section 4 and the authors' code.
     Differs from the paper: the authors' code multiplies by softmax(0) = 1 / types before the squash, which the text
@@ -52,11 +55,31 @@ class PrimaryCapsules(keras.layers.Layer):
         )
 
     def call(self, features):
-        features = ops.conv(features, self.kernel, strides=self.strides, padding=self.padding)
+        features = self._convolved(features)
         height, width = features.shape[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]
         poses = ops.reshape(features, (-1, height, width, self.types, self.pose_dim))
         return squash(ops.cast(poses, "float32") * self.scale + self.bias)
+
+    def _convolved(self, features):
+        """The convolution alone, in the form that is fastest here."""
+
+        def direct():
+            return ops.conv(features, self.kernel, strides=self.strides, padding=self.padding)
+
+        def transformed():
+            return fourier.convolve(features, self.kernel, self.strides)
+
+        if (
+            self.padding != "valid"
+            or not fourier.saves(features, self.kernel, self.strides)
+            or not cpu.stays_here()
+        ):
+            return direct()
+        images = ops.shape(features)[0]
+        if isinstance(images, int):
+            return transformed() if images >= fourier.LEAST_IMAGES else direct()
+        return ops.cond(images >= fourier.LEAST_IMAGES, transformed, direct)
 
     def get_config(self):
         return {

@@ -35,13 +35,18 @@ def host_calls(allowed):
 
 
 def enabled():
-    """Whether a layer that is called here and now may use its fused form."""
-    if not _usable() or _distributed():
+    """Whether a layer that is called here and now may use its fused form. Warns, once, of graphs that may not."""
+    if importlib.util.find_spec("numba") is None or not _one_cpu():
         return False
-    allowed = _ALLOWED.get()
-    if allowed is None:
-        allowed = _eager() or _in_this_process(sys._getframe(1))
-    return allowed
+    here = _stays(sys._getframe(1))
+    if here is None:
+        _warn()
+    return bool(here)
+
+
+def stays_here():
+    """Whether what is computed here and now runs on this CPU only, so that a layer may use a form made for it."""
+    return _one_cpu() and bool(_stays(sys._getframe(1)))
 
 
 def _eager():
@@ -64,13 +69,16 @@ def _distributed():
     return tf.distribute.has_strategy()
 
 
-def _in_this_process(frame):
-    """Whether a graph that is being traced belongs to a step of a Keras model, which only runs here.
+def _stays(frame):
+    """Whether a call is eager, or traced for a step of a Keras model, which only runs here; None for any other graph.
 
     Who calls is asked of the stack: a model may lie inside any other, and nothing that is handed down says for what it
-    is called. An export is no step, and a vectorised loop cannot contain a call to this process. Warns, once, of such
-    graphs; not where Keras only asks for shapes.
+    is called. An export is no step, and a vectorised loop cannot contain a call to this process. False where Keras only
+    asks for shapes.
     """
+    allowed = _ALLOWED.get()
+    if allowed is not None or _eager():
+        return allowed is not False
     while frame is not None:
         name, caller = frame.f_code.co_name, frame.f_locals.get("self")
         if name in _STEPS and isinstance(caller, keras.Model):
@@ -80,8 +88,7 @@ def _in_this_process(frame):
         if name == "vectorized_map":
             break
         frame = frame.f_back
-    _warn()
-    return False
+    return None
 
 
 @functools.cache
@@ -94,11 +101,13 @@ def _warn():
     )
 
 
+def _one_cpu():
+    """Whether the backend computes on one CPU, without an accelerator that would be faster."""
+    return _cpu() and not _distributed()
+
+
 @functools.cache
-def _usable():
-    """Whether there is a compiler for the CPU and no accelerator that would be faster."""
-    if importlib.util.find_spec("numba") is None:
-        return False
+def _cpu():
     if keras.backend.backend() == "jax":
         import jax
 
