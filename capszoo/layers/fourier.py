@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -18,7 +19,10 @@ LARGEST_SIDE = 16
 def saves(features, kernel, strides):
     """Whether `convolve` is faster than `ops.conv` for `LEAST_IMAGES` and more of such features."""
     outputs, sides, _ = _geometry(features, kernel, strides)
-    if min(outputs) < 1 or max(sides) > LARGEST_SIDE or features.dtype not in ("float32", "bfloat16"):
+    # Transforms add up hundreds of numbers, which float16 may not hold.
+    if keras.backend.standardize_dtype(features.dtype) not in ("float32", "bfloat16"):
+        return False
+    if min(outputs) < 1 or max(sides) > LARGEST_SIDE:
         return False
     size, _, channels, filters = kernel.shape
     points, positions = math.prod(sides), math.prod(outputs)
