@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -290,8 +291,9 @@ def test_zero_iterations_are_refused_in_either_form():
 
 
 def test_without_a_compiler_the_graph_routes(monkeypatch):
-    monkeypatch.setattr(cpu, "_usable", lambda: False)
     with cpu.host_calls(True):
+        assert cpu.enabled()
+        monkeypatch.setitem(sys.modules, "numba", None)
         assert not cpu.enabled()
 
 
