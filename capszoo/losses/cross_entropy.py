@@ -30,3 +30,26 @@ class ActivationCrossEntropy(keras.losses.Loss):
         activations = ops.clip(activations, LEAST, GREATEST)
         logits = ops.log(activations) - ops.log(1.0 - activations)
         return keras.losses.categorical_crossentropy(targets, logits, from_logits=True)
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
+class SoftmaxOfActivations(keras.losses.Loss):
+    """Cross-entropy of a softmax over activations themselves, as if they were logits.
+
+        loss = -log( exp(a_t) / sum_i exp(a_i) )
+
+    where:
+      a: activations `[B, O]`, in [0, 1].
+      t: the right class, in one-hot targets `[B, O]`.
+      loss: `[B]`, at least log(1 + (O - 1) / e), however good the network.
+
+    Source: the code of De Sousa Ribeiro, Leontidis and Kollias 2020.
+    """
+
+    def __init__(self, name="softmax_of_activations", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def call(self, targets, activations):
+        # Not Keras' own with `from_logits`: of what a logistic function has made in a graph of TensorFlow that takes
+        # the function's argument.
+        return -ops.sum(targets * ops.log_softmax(activations, axis=-1), axis=-1)

@@ -2,7 +2,7 @@
 
 import keras
 
-from capszoo.losses import ActivationCrossEntropy, MarginLoss, SpreadLoss, spread_margin
+from capszoo.losses import ActivationCrossEntropy, MarginLoss, SoftmaxOfActivations, SpreadLoss, spread_margin
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, class_targets, set_accuracy
 
@@ -26,7 +26,7 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         "spread": lambda: SpreadLoss(scaling),
         "margin": lambda: MarginLoss(scaling),
         "cross_entropy": ActivationCrossEntropy,
-        "softmax_of_activations": lambda: keras.losses.CategoricalCrossentropy(from_logits=True),
+        "softmax_of_activations": SoftmaxOfActivations,
         "log_likelihood": keras.losses.CategoricalCrossentropy,
     }
 

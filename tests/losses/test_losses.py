@@ -9,7 +9,7 @@ import tensorflow as tf
 from oracles import losses as oracle
 from support import numeric_gradient
 
-from capszoo.losses import ActivationCrossEntropy, MarginLoss, ReconstructionLoss
+from capszoo.losses import ActivationCrossEntropy, MarginLoss, ReconstructionLoss, SoftmaxOfActivations
 
 
 @pytest.fixture
@@ -124,3 +124,23 @@ def test_the_cross_entropy_of_activations_has_the_slope_of_logits_however_small_
     np.testing.assert_allclose(
         value, tf.nn.softmax_cross_entropy_with_logits(targets, logits).numpy().sum(), rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_softmax_of_activations_takes_them_for_logits_also_where_a_graph_has_made_them_of_logits(
+    rng, traced
+):
+    logits, targets = rng.normal(size=(6, 5)) * 4, np.eye(5)[[0, 1, 2, 3, 4, 0]]
+
+    def value(logits):
+        return SoftmaxOfActivations()(targets, keras.ops.sigmoid(logits))
+
+    value = tf.function(value) if traced else value
+    powers = np.exp(1 / (1 + np.exp(-logits)))
+    expected = -np.mean(np.log(np.sum(targets * powers, axis=1) / np.sum(powers, axis=1)))
+    np.testing.assert_allclose(value(tf.constant(logits, "float32")), expected, rtol=1e-6)
+
+
+def test_a_softmax_of_activations_never_falls_to_zero():
+    value = SoftmaxOfActivations()(np.eye(5), np.eye(5, dtype="float32"))
+    np.testing.assert_allclose(value, np.log(1 + 4 / np.e), rtol=1e-6)
