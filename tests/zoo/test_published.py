@@ -92,7 +92,11 @@ def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in PUBLISHED if n.endswith("_mnist") and recipes.read_recipe(n).model.has(Classifies)],
+    [
+        name
+        for name, recipe in ((name, recipes.read_recipe(name)) for name in PUBLISHED)
+        if recipe.data.name == "mnist" and recipe.model.has(Classifies) and name.endswith("_mnist")
+    ],
 )
 def test_drawn_digits_are_read(name):
     images, labels = samples.digits()
