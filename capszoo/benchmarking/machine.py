@@ -17,25 +17,13 @@ def facts() -> dict:
     return {
         "processor": _processor(),
         "cpus": _cpus(),
-        "accelerators": accelerators(),
+        "accelerators": provenance.accelerators(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "libraries": ", ".join([provenance.backend(), *(f"{name} {_version(name)}" for name in packages)]),
         "capszoo": provenance.revision(),
         "date": provenance.today(),
         "load_before": os.getloadavg()[0],
     }
-
-
-def accelerators() -> list[str]:
-    """Names of the GPUs that TensorFlow sees; nothing on another backend."""
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return []
-    import tensorflow as tf
-
-    devices = tf.config.list_physical_devices("GPU")
-    return [tf.config.experimental.get_device_details(device).get("device_name", "GPU") for device in devices]
 
 
 def busy(machine) -> bool:

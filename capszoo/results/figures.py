@@ -14,7 +14,9 @@ def captions(results) -> dict[str, str]:
     """What each figure shows, by the name of its file without ending; only of figures that there is something for."""
     found = {}
     if _points(results):
-        found[TIME] = "Test errors against hours of training; thin lines are validation errors on the way."
+        found[TIME] = (
+            "Test errors against hours of training on CPUs; thin lines are validation errors on the way."
+        )
         found[COSTS] = (
             "Test errors of every routing against numbers of parameters and, where a card has it, the speed of training"
             f" and of inference{_machines(results)}."
@@ -31,7 +33,7 @@ def draw(results) -> dict:
     drawn = {}
     for name in captions(results):
         if name == TIME:
-            drawn[name] = _scatter(results, {"hours of training": _hours(results)}, curves=True)
+            drawn[name] = _scatter(results, {"hours of training on CPUs": _hours(results)}, curves=True)
         elif name == COSTS:
             drawn[name] = _scatter(results, _costs(results))
         else:
@@ -82,10 +84,15 @@ def _costs(results):
 
 
 def _hours(results):
-    """Function of the name and the record of a point: its hours of training, with those of the preset it began from."""
+    """Function of the name and the record of a point: its hours of training, with those of the preset it began from.
+
+    None for one that was trained on an accelerator, whose hours are others.
+    """
     published = results.published()
 
     def hours(name, record):
+        if record.accelerator:
+            return None
         start = published.get(record.recipe["train"].get("start_from"))
         return record.hours + (hours(name, start) if start else 0)
 

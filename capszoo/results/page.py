@@ -53,9 +53,16 @@ def row_of(results, table, name) -> dict[str, str]:
         "seeds": f"{len(records)}" if len(records) == len(trials) else f"{len(records)} of {len(trials)}",
         "data": f"{first.measurement.data}, n={first.measurement.n:,}",
         "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
-        "hours": f"{sum(record.hours for record in records):.1f}",
+        "hours": _hours(records),
         "how": f"`{how}`" + (" (published)" if published else ""),
     }
+
+
+def _hours(records):
+    """Of all trainings together, and what they ran on where that was no CPU."""
+    devices = dict.fromkeys(record.accelerator for record in records if record.accelerator)
+    hours = sum(record.hours for record in records)
+    return f"{hours:.2f} on {', '.join(devices)}" if devices else f"{hours:.1f}"
 
 
 def state_rows(results, table, folder) -> list[dict[str, str]]:

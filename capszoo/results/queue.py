@@ -96,11 +96,11 @@ def _number(results, trial, folder, progress):
     key = key_of(recipe)
     with locked(folder / key, f"another process is at {key}"):
         if card and card.recipe["train"]["seed"] == trial.seed:
-            model, facts = load(trial.cell.recipe), (card.training["steps"], 0.0, ())
+            model, best, facts = load(trial.cell.recipe), {}, (card.training["steps"], 0.0, ())
         else:
             run = folder / key / "run"
             train(recipe, run, progress, find=find_start)
-            model, _ = load_best(recipe, run)
+            model, best = load_best(recipe, run)
             facts = trained_hours(recipe, run)
         measured = evaluate(model, recipe, trial.cell.protocol, command=command(trial), progress=progress)
         steps, hours, curve = facts
@@ -113,6 +113,7 @@ def _number(results, trial, folder, progress):
             steps=steps,
             hours=hours,
             curve=curve,
+            accelerator=best.get("accelerator", ""),
         )
         text = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
         write_text(folder / key / f"{trial.cell.protocol}.json", text)

@@ -22,7 +22,7 @@ class Record:
     where:
       key: of the training, see `key_of`; "" for published weights. recipe: every value it was trained with.
       measurement: the number.
-      routing, parameters: of the network. steps, hours: of the training, all stages.
+      routing, parameters: of the network. steps, hours: of the training, all stages, on `accelerator` or else on CPUs.
       curve: the validation error after so many hours, by epochs; empty without a validation split.
     """
 
@@ -34,6 +34,7 @@ class Record:
     steps: int
     hours: float
     curve: tuple[tuple[float, float], ...] = ()
+    accelerator: str = ""
 
     def of(self, recipe) -> bool:
         """Whether this is a number of `recipe`; options that are newer than the record had their defaults then."""

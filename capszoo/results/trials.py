@@ -156,6 +156,7 @@ def _of_card(card, measurement):
         parameters=card.parameters,
         steps=sum(facts["steps"] for facts, _ in parts),
         hours=round(hours, 4),
+        accelerator=card.training.get("accelerator", ""),
     )
 
 

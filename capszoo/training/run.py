@@ -31,6 +31,7 @@ from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
 from capszoo.models.freezing import freeze_below, scale_rates
 from capszoo.progress import QUIET
+from capszoo.protocols import provenance
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim
 from capszoo.training.files import locked, naming, remove_temporary, write_text
@@ -344,8 +345,13 @@ class _Run:
         if self.stopped or None in (error, self.best_error) or error <= self.best_error:
             self.best_error = error
             if self.processes.first:
-                save_weights(self.model, self.directory / BEST, metadata={"step": self.step, "error": error})
+                save_weights(self.model, self.directory / BEST, metadata=self._about(error))
         return record if error is None else record | {"best_validation_error": self.best_error}
+
+    def _about(self, error):
+        """What the file of weights says of them."""
+        made = {"backend": keras.backend.backend(), "accelerator": ", ".join(provenance.accelerators())}
+        return {"step": self.step, "error": error, **made}
 
     def _error(self, split):
         """Share of the images that are classified wrongly.

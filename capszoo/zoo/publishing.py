@@ -226,7 +226,9 @@ def _training(recipe, run, best):
         **({} if best["error"] is None else {"validation error": best["error"]}),
         "median images/s": round(float(np.median(speeds)), 1),
         "precision": recipe.train.precision,
-        "backend": keras.backend.backend(),
+        # Weights that are older than the two say neither.
+        "backend": best.get("backend", keras.backend.backend()),
+        **({"accelerator": best["accelerator"]} if best.get("accelerator") else {}),
     }
 
 

@@ -82,6 +82,16 @@ def test_several_trainings_are_a_mean_with_its_deviation_and_interval(results, t
     assert (row["seeds"], row["hours"], row["data"]) == ("2", "1.0", "mnist, n=1,000")
 
 
+def test_hours_on_an_accelerator_are_said_to_be_and_not_drawn_among_those_of_cpus(
+    results, trained, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(queue, "load_best", lambda recipe, run: (None, {"accelerator": "a GPU"}))
+    work(results, ["first"], tmp_path)
+    assert row_of(results, "first", "short")["hours"] == "1.00 on a GPU"
+    axes = figures.draw(results)["results_time"].axes
+    assert not any("tiny" in text.get_text() for each in axes for text in each.texts)
+
+
 def test_a_quoted_cell_has_no_number_and_no_cost(results):
     row = row_of(results, "first", "quoted")
     assert (row["paper"], row["ours"], row["how"]) == ("30%", "only quoted", "")

@@ -94,6 +94,7 @@ def test_it_trains_on_jax_and_nothing_of_tensorflow_is_loaded(folder):
     log = read_log(folder / "whole")
     assert [record["step"] for record in log] == [3, 5]
     assert log[1]["loss"] < log[0]["loss"]
+    assert read_arrays(folder / "whole" / "best.safetensors")[1]["backend"] == "jax"
 
 
 def test_tensorflow_says_what_jax_said(folder):

@@ -24,11 +24,12 @@ from capszoo import cli
 from capszoo.config import ConfigError
 from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
+from capszoo.protocols import provenance
 from capszoo.training import checkpoint
 from capszoo.training import run as training
 from capszoo.training.claim import claim
 from capszoo.training.files import write_text
-from capszoo.training.folder import changes, load_best, load_run, read_log
+from capszoo.training.folder import BEST, changes, load_best, load_run, read_log
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.run import train
 from capszoo.training.schedule import FlooredDecay
@@ -312,7 +313,7 @@ def test_of_equal_errors_the_later_is_best_and_a_worse_one_changes_nothing(small
     assert [r["best_validation_error"] for r in read_log(tmp_path)] == [0.4, 0.2, 0.2, 0.2]
     assert record["best_validation_error"] == 0.2
     best, metadata = read_arrays(tmp_path / "best.safetensors")
-    assert metadata == {"step": 3, "error": 0.2}
+    assert (metadata["step"], metadata["error"]) == (3, 0.2)
     for name, value in weights[2].items():
         np.testing.assert_array_equal(best[name], value, err_msg=name)
     assert any((weights[1][name] != weights[2][name]).any() for name in best)
@@ -346,7 +347,8 @@ def test_a_run_ends_with_the_first_epoch_whose_validation_error_is_low_enough(sm
     assert (record["epoch"], record["validation_error"], record["stopped"]) == (3, 0.2, True)
     assert [r["stopped"] for r in read_log(tmp_path)] == [False, False, True]
     assert progress.begun == [("small", 5, 0)]
-    assert read_arrays(tmp_path / "best.safetensors")[1] == {"step": 3, "error": 0.2}
+    _, metadata = read_arrays(tmp_path / "best.safetensors")
+    assert (metadata["step"], metadata["error"]) == (3, 0.2)
     again = Recorded()
     assert train(recipe, tmp_path, again) == record
     assert (again.begun, again.numbers) == ([("small", 5, 3)], [])
@@ -370,7 +372,7 @@ def test_where_the_test_error_ends_a_run_the_weights_of_that_epoch_are_kept(smal
     assert [r["stopped"] for r in read_log(tmp_path)] == [False] * (record["epoch"] - 1) + [True]
     assert record["epoch"] < 5
     best, metadata = read_arrays(tmp_path / "best.safetensors")
-    assert metadata == {"step": record["step"], "error": record["validation_error"]}
+    assert (metadata["step"], metadata["error"]) == (record["step"], record["validation_error"])
     assert record["best_validation_error"] == record["validation_error"] > 0.1
     for name, value in weights[-1].items():
         np.testing.assert_array_equal(best[name], value, err_msg=name)
@@ -430,6 +432,14 @@ def test_a_run_gives_back_its_recipe_and_its_best_model(finished):
         np.testing.assert_array_equal(received, wanted)
 
 
+def test_weights_say_on_what_they_were_trained(finished, tmp_path, small, monkeypatch):
+    _, metadata = load_best(finished.recipe, finished.directory)
+    assert (metadata["backend"], metadata["accelerator"]) == ("tensorflow", "")
+    monkeypatch.setattr(provenance, "accelerators", lambda: ["a GPU"])
+    train(small(), tmp_path / "run")
+    assert read_arrays(tmp_path / "run" / BEST)[1]["accelerator"] == "a GPU"
+
+
 def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_name_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"recipe\.yaml: no such recipe file"):
         load_run(tmp_path)
@@ -464,7 +474,7 @@ def test_without_a_validation_split_the_last_weights_are_kept(small, tmp_path):
     assert "best_validation_error" not in record
     last, _ = read_arrays(tmp_path / "run" / "checkpoint.safetensors")
     kept, metadata = read_arrays(tmp_path / "run" / "best.safetensors")
-    assert metadata == {"step": record["step"], "error": None}
+    assert (metadata["step"], metadata["error"]) == (record["step"], None)
     for name, values in kept.items():
         np.testing.assert_array_equal(values, last[f"model/{name}"])
 
