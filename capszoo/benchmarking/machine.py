@@ -6,6 +6,7 @@ import platform
 from pathlib import Path
 
 from capszoo.protocols import provenance
+from capszoo.training.accelerators import accelerators
 
 # Other work per CPU above which absolute numbers, and with them small ratios, are not to be trusted.
 BUSY = 0.3
@@ -17,7 +18,7 @@ def facts() -> dict:
     return {
         "processor": _processor(),
         "cpus": _cpus(),
-        "accelerators": provenance.accelerators(),
+        "accelerators": accelerators(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "libraries": ", ".join([provenance.backend(), *(f"{name} {_version(name)}" for name in packages)]),
         "capszoo": provenance.revision(),

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from capszoo.protocols.provenance import accelerators
+from capszoo.training.accelerators import accelerators
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

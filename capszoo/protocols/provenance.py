@@ -47,19 +47,3 @@ def backend() -> str:
     name = keras.backend.backend()
     libraries = (f"{package} {importlib.metadata.version(package)}" for package in (name, "keras", "numpy"))
     return f"{', '.join(libraries)}, {platform.machine()}"
-
-
-def accelerators() -> list[str]:
-    """Names of the GPUs or TPUs that the backend computes on; none where that is the CPU."""
-    import keras
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return [device.device_kind for device in jax.devices() if device.platform != "cpu"]
-    if keras.backend.backend() != "tensorflow":
-        return []
-    import tensorflow as tf
-
-    devices = tf.config.list_physical_devices("GPU")
-    return [tf.config.experimental.get_device_details(device).get("device_name", "GPU") for device in devices]

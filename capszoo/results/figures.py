@@ -86,7 +86,7 @@ def _costs(results):
 def _hours(results):
     """Function of the name and the record of a point: its hours of training, with those of the preset it began from.
 
-    None for one that was trained on an accelerator, whose hours are others.
+    None where one of these was trained on an accelerator, whose hours are others.
     """
     published = results.published()
 
@@ -94,7 +94,8 @@ def _hours(results):
         if record.accelerator:
             return None
         start = published.get(record.recipe["train"].get("start_from"))
-        return record.hours + (hours(name, start) if start else 0)
+        before = hours(name, start) if start else 0
+        return None if before is None else record.hours + before
 
     return hours
 

@@ -96,7 +96,7 @@ def _number(results, trial, folder, progress):
     key = key_of(recipe)
     with locked(folder / key, f"another process is at {key}"):
         if card and card.recipe["train"]["seed"] == trial.seed:
-            model, best, facts = load(trial.cell.recipe), {}, (card.training["steps"], 0.0, ())
+            model, best, facts = load(trial.cell.recipe), card.training, (card.training["steps"], 0.0, ())
         else:
             run = folder / key / "run"
             train(recipe, run, progress, find=find_start)

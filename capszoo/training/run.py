@@ -31,7 +31,7 @@ from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
 from capszoo.models.freezing import freeze_below, scale_rates
 from capszoo.progress import QUIET
-from capszoo.protocols import provenance
+from capszoo.training.accelerators import accelerators
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim
 from capszoo.training.files import locked, naming, remove_temporary, write_text
@@ -350,7 +350,7 @@ class _Run:
 
     def _about(self, error):
         """What the file of weights says of them."""
-        made = {"backend": keras.backend.backend(), "accelerator": ", ".join(provenance.accelerators())}
+        made = {"backend": keras.backend.backend(), "accelerator": ", ".join(accelerators())}
         return {"step": self.step, "error": error, **made}
 
     def _error(self, split):

@@ -92,6 +92,16 @@ def test_hours_on_an_accelerator_are_said_to_be_and_not_drawn_among_those_of_cpu
     assert not any("tiny" in text.get_text() for each in axes for text in each.texts)
 
 
+def test_what_begins_from_weights_of_an_accelerator_has_no_hours_of_cpus(results, monkeypatch):
+    published = results.published()
+    on_gpu = dataclasses.replace(published["dynamic_mnist_sum"], accelerator="a GPU")
+    monkeypatch.setattr(results, "published", lambda: published | {"dynamic_mnist_sum": on_gpu})
+    (mnist,) = (a for a in figures.draw(results)["results_time"].axes if a.get_title() == "mnist")
+    names = {text.get_text() for text in mnist.texts}
+    assert not names & {"dynamic_mnist_sum", "predictive_coding_mnist"}
+    assert "lstm_mnist" in names
+
+
 def test_a_quoted_cell_has_no_number_and_no_cost(results):
     row = row_of(results, "first", "quoted")
     assert (row["paper"], row["ours"], row["how"]) == ("30%", "only quoted", "")

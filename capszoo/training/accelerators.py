@@ -1,0 +1,17 @@
+"""The GPUs and TPUs that the backend computes on."""
+
+import keras
+
+
+def accelerators() -> list[str]:
+    """Their names, those of all processes that train together; none where the backend computes on CPUs."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return [device.device_kind for device in jax.devices() if device.platform != "cpu"]
+    if keras.backend.backend() != "tensorflow":
+        return []
+    import tensorflow as tf
+
+    devices = tf.config.list_physical_devices("GPU")
+    return [tf.config.experimental.get_device_details(device).get("device_name", "GPU") for device in devices]
