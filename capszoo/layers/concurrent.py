@@ -175,19 +175,26 @@ class _Level(keras.layers.Layer):
 
     def votes(self, children):
         """V_ij `[N, O, I, D]` of children `[b, C, D]`, N being all positions of all images."""
-        seen, side = self.kernel.shape[:2]
-        matrices = ops.reshape(ops.convert_to_tensor(self.kernel), (seen, side, self.types * side))
-        return self._votes.of(self._votes.rows(children), matrices)
+        return self._votes.of(self._votes.rows(children), self._matrices())
 
     def start(self, children):
-        """The first poses `[b, C', D]` and coefficients `[N, O, I]`, of children `[b, C, D]`."""
-        return self._flat(self.routing.start(self.votes(children), None))
+        """The first poses `[b, C', D]` and coefficients `[N, O, I]`, of children `[b, C, D]`.
+
+        They are made without votes. With two iterations nothing else needs those of the convolutional layers, since the
+        class capsules' step reads poses as they start.
+        """
+        sums = self._votes.sums(children, self._matrices())
+        return self._flat(self.routing.start_of_sums(sums, self.kernel.shape[0]))
 
     def step(self, children, poses):
         """The next ones, of poses `[b, C', D]`."""
         # [b, C', D] -> [N, O, D]
         state = {"poses": ops.reshape(poses, (-1, self.types, poses.shape[2]))}
         return self._flat(self.routing.step(state, self.votes(children), None, 1))
+
+    def _matrices(self):
+        seen, side = self.kernel.shape[:2]
+        return ops.reshape(ops.convert_to_tensor(self.kernel), (seen, side, self.types * side))
 
     def _flat(self, state):
         # [N, O, D] -> [b, C', D]

@@ -98,6 +98,22 @@ class Votes:
         votes = ops.transpose(votes, (3, 1, 0, 2, 4))
         return self._added(votes, np.reshape(self.addition, (children, side, side)).swapaxes(1, 2))
 
+    def sums(self, poses, matrices):
+        """sum_i V_ij `[N, O, D]` of poses `[b, C, D]` and matrices `[I, side, O * side]`: one product, no votes."""
+        side, parents = self.side, matrices.shape[2] // self.side
+        positions, children = self.children.child.shape
+        # [b, C, row, column] -> [b * row, C, column]
+        rows = ops.swapaxes(ops.reshape(poses, (-1, poses.shape[1], side, side)), 1, 2)
+        seen = self.children.seen(ops.reshape(rows, (-1, poses.shape[1], side)))
+        seen, matrices = (
+            ops.reshape(seen, (-1, children * side)),
+            ops.reshape(matrices, (children * side, -1)),
+        )
+        # [b, row, P, O, column] -> [N, O, row * column]
+        sums = ops.reshape(ops.matmul(seen, matrices), (-1, side, positions, parents, side))
+        sums = ops.reshape(ops.transpose(sums, (0, 2, 3, 1, 4)), (-1, parents, side**2))
+        return sums + self.addition.reshape(children, -1).sum(0)
+
     def _added(self, votes, addition):
         """`[N, O, I, D]` of votes `[N, O, I, side, side]` and what is added to them, an array `[I, side, side]`."""
         votes = ops.reshape(votes, (-1, *votes.shape[1:3], self.side**2))

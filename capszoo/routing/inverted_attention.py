@@ -45,11 +45,19 @@ class InvertedAttentionRouting(_RoutingByPosition):
             setattr(self, name, weight)
 
     def start(self, votes, activations):
-        parents = votes.shape[1]
-        # [N, O, I, D]: uniform coefficients leave the sum.
+        return self.start_of_sums(ops.sum(votes, axis=2), votes.shape[2])
+
+    def start_of_sums(self, sums, children):
+        """The state of iteration 0, whose uniform coefficients need no votes but their sums `[N, O, D]` over children.
+
+        where:
+          children: I, how many voted for each parent.
+        """
+        parents = sums.shape[1]
+        shape = ops.shape(sums)[0], parents, children
         return {
-            "coefficients": ops.full_like(votes[..., 0], 1.0 / parents),
-            "poses": self._normalised(ops.sum(votes, axis=2) / parents),
+            "coefficients": ops.full(shape, 1.0 / parents, dtype=sums.dtype),
+            "poses": self._normalised(sums / parents),
         }
 
     def step(self, state, votes, activations, iteration):

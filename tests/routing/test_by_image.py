@@ -15,6 +15,8 @@ from routed import (
 from support import arrays
 
 from capszoo.routing import by_image, cpu
+from capszoo.routing.connections import connections
+from capszoo.routing.neighbourhood import Neighbourhood
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -58,6 +60,15 @@ def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):
 @pytest.mark.parametrize("kind", ["conv, stride 1", "similarity, classes"])
 def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
     assert_exact(kind, 3)
+
+
+def test_sums_of_votes_are_made_without_them():
+    child, rng = Neighbourhood(3, 2, (5, 7)).children(2), np.random.default_rng(0)
+    poses, matrices, addition = (rng.normal(size=size) for size in ((3, 70, 9), (18, 3, 12), (18, 9)))
+    poses, matrices = poses.astype("float32"), matrices.astype("float32")
+    votes = by_image.Votes(connections(child, np.arange(18), addition, np.zeros(child.shape)), 70)
+    made = votes.of(votes.rows(poses), matrices)
+    np.testing.assert_allclose(votes.sums(poses, matrices), np.sum(made, axis=2), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("place", PLACES[:4])
