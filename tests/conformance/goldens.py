@@ -1107,14 +1107,19 @@ PRESETS = {
     "dynamic_mnist_expanded": 13_475_808,
     "dynamic_mnist_sum": 8_215_568,
     "dynamic_multimnist": 11_361_968,
+    # By hand: conv1 41,728, primary 5,308,672, classes 2,048 children x 8 x 5 x 16 + 80.
+    "dynamic_smallnorb": 6_661_200,
     # 161,824 as published, and the decoder's 1,411,344.
     "efficient_mnist": 1_573_168,
+    "efficient_smallnorb": 151_664,
     "heinsen_smallnorb": 271_688,
     "inverted_attention_cifar10": 1_828_817,
     # By hand: stem 352, blocks 18,560, 57,728 and 73,984, primary 16,384 + 32, capsules 2 (36,864 + 32) and
     # 40,960 + 32, logits 17.
     "inverted_attention_fashion_mnist": 281_841,
     "inverted_attention_mnist": 281_841,
+    # Another camera is 288 more; classes see 400 capsules and are five: 32,000.
+    "inverted_attention_smallnorb": 273_169,
     "kernel_eth80": 102_132,
     "kernel_mnist": 89_214,
     "kernel_smallnorb": 88_229,
