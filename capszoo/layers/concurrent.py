@@ -10,6 +10,7 @@ from capszoo.layers.routes import Routes
 from capszoo.routing.base import compiled, iteration_count
 from capszoo.routing.by_image import Votes
 from capszoo.routing.connections import connections
+from capszoo.routing.inverted_attention import InvertedAttentionRouting
 from capszoo.routing.neighbourhood import Neighbourhood
 
 
@@ -37,8 +38,8 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(poses, coefficients[T, B, I, O])`, those of the class capsules; `num_iterations`
     overrides the routing's own count and may be a tensor.
-    Errors: `ValueError` for types and windows that are not equally many, for a grid smaller than a window, and for
-    poses that are not square.
+    Errors: `ValueError` for types and windows that are not equally many, for another routing, for a grid smaller than a
+    window, and for poses that are not square.
     Source: Tsai et al. 2020, Procedure 2 and section 3; initial weights from the authors' code.
     Differs from the authors' code: what that takes for a pose of convolutional capsules has entries of several
     positions, since it lays windows out in another order than it reads them in. Here every pose is of one position, as
@@ -49,6 +50,10 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
         super().__init__(**kwargs)
         if len(types) != len(windows):
             raise ValueError(f"types and windows must be equally many. Received: {types} and {windows}")
+        if not isinstance(routing, InvertedAttentionRouting):
+            raise ValueError(
+                f"the routing must be an InvertedAttentionRouting. Received: {type(routing).__name__}"
+            )
         self.types, self.windows = tuple(types), tuple(tuple(window) for window in windows)
         self.num_classes = num_classes
         self.routing = routing
@@ -74,11 +79,18 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     def votes_of(self, children):
         """See `Routes`; those of the last iteration."""
+        return self.votes_at(children, self.routing.num_iterations)
+
+    def votes_at(self, children, iteration):
+        """See `Routes`."""
         children = ops.cast(children, "float32")
-        for states in self._iterations(children, max(self.routing.num_iterations - 1, 1)):
+        for states in self._iterations(children, max(iteration - 1, 1)):
             below = [self._flat(children), *(state["poses"] for state in states)][-2]
-        # [B, O, I, D] -> [B, I, O, D]
-        return ops.swapaxes(self.levels[-1].votes(below), 1, 2)
+        votes = self.levels[-1].votes(below)
+        # [B, O, I, row * column] -> [B, I, O, column * row]
+        votes = ops.reshape(votes, (-1, *votes.shape[1:3], self.side, self.side))
+        votes = ops.transpose(votes, (0, 2, 1, 4, 3))
+        return ops.reshape(votes, (-1, *votes.shape[1:3], self.side**2))
 
     def call(self, children, num_iterations=None, return_history=False):
         count = iteration_count(self.routing.num_iterations if num_iterations is None else num_iterations)
@@ -90,13 +102,20 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     def _route(self, children, count, return_history):
         if not isinstance(count, int):
-            return self._poses(self._loop(children, count))
-        states = list(self._iterations(children, count))
-        poses = self._poses([state["poses"] for state in states[-1]])
+            return self._poses(self._loop(children, count)[-1])
+        states = list(self._class_states(children, count))
+        poses = self._poses(states[-1]["poses"])
         if not return_history:
             return poses
         # [B, O, I] -> [T, B, I, O]
-        return poses, ops.swapaxes(ops.stack([state[-1]["coefficients"] for state in states]), 2, 3)
+        return poses, ops.swapaxes(ops.stack([state["coefficients"] for state in states]), 2, 3)
+
+    def _class_states(self, children, count):
+        """The class capsules' state after each of `count` iterations; in the last one nothing else is stepped."""
+        for states in self._iterations(children, max(count - 1, 1)):
+            yield states[-1]
+        if count > 1:
+            yield self._step(self._flat(children), [state["poses"] for state in states], slice(-1, None))[0]
 
     def _iterations(self, children, count):
         """The states of all layers after each of `count` iterations, the uniform one included."""
@@ -108,10 +127,10 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
             states = self._step(children, [state["poses"] for state in states])
             yield states
 
-    def _step(self, children, poses):
-        """The states after one more iteration, of the poses `[b, C, D]` of all layers."""
-        below = [children, *poses[:-1]]
-        return [level.step(*each) for level, *each in zip(self.levels, below, poses, strict=True)]
+    def _step(self, children, poses, which=slice(None)):
+        """The states of some layers after one more iteration, of the poses `[b, C, D]` of all layers."""
+        steps = list(zip(self.levels, [children, *poses[:-1]], poses, strict=True))
+        return [level.step(*each) for level, *each in steps[which]]
 
     def _loop(self, children, count):
         """The poses of all layers after `count` iterations, a tensor."""
@@ -131,7 +150,7 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     def _poses(self, poses):
         # [B, O, D] -> [B, O, side, side]
-        return ops.reshape(poses[-1], (-1, self.num_classes, self.side, self.side))
+        return ops.reshape(poses, (-1, self.num_classes, self.side, self.side))
 
     def get_config(self):
         own = {"types": self.types, "windows": self.windows, "num_classes": self.num_classes}
@@ -148,7 +167,7 @@ class _Level(keras.layers.Layer):
     """
 
     def __init__(self, types, window, routing, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(dtype="float32", **kwargs)
         self.types, self.window, self.routing = types, window, routing
 
     def build(self, poses_shape):
@@ -180,9 +199,11 @@ class _Level(keras.layers.Layer):
     def start(self, children):
         """The first poses `[b, C', D]` and coefficients `[N, O, I]`, of children `[b, C, D]`.
 
-        They are made without votes. With two iterations nothing else needs those of the convolutional layers, since the
-        class capsules' step reads poses as they start.
+        Those of convolutional layers are made without votes. With two iterations nothing else needs these, since the
+        class capsules' step reads poses as they start. The step of the class capsules needs the votes of their start.
         """
+        if self.window is None:
+            return self._flat(self.routing.start(self.votes(children), None))
         sums = self._votes.sums(children, self._matrices())
         return self._flat(self.routing.start_of_sums(sums, self.kernel.shape[0]))
 

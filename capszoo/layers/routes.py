@@ -26,6 +26,13 @@ class Routes(abc.ABC):
     def votes_of(self, children):
         """Votes `[B, ..., I, O, D]` of children as the layer takes them; a matrix is listed column by column."""
 
+    def votes_at(self, children, iteration):
+        """What `votes_of` returns, as the routing reads it in one iteration, counted from 1.
+
+        Votes stay the same in all layers but those that are routed at the same time.
+        """
+        return self.votes_of(children)
+
     def compute_output_spec(self, children, num_iterations=None, return_history=False, **keywords):
         if num_iterations is not None or return_history:
             return super().compute_output_spec(children, num_iterations, return_history, **keywords)

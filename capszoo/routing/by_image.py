@@ -112,7 +112,7 @@ class Votes:
         # [b, row, P, O, column] -> [N, O, row * column]
         sums = ops.reshape(ops.matmul(seen, matrices), (-1, side, positions, parents, side))
         sums = ops.reshape(ops.transpose(sums, (0, 2, 3, 1, 4)), (-1, parents, side**2))
-        return sums + self.addition.reshape(children, -1).sum(0)
+        return sums + ops.cast(self.addition.reshape(children, -1).sum(0), sums.dtype)
 
     def _added(self, votes, addition):
         """`[N, O, I, D]` of votes `[N, O, I, side, side]` and what is added to them, an array `[I, side, side]`."""

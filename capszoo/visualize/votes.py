@@ -16,7 +16,7 @@ def vote_distances(model, images, layer=None, num_iterations=None):
     where:
       images: `[B, H, W, C]`.
       layer: name of a layer that routes, by default the last one; num_iterations: T, None is the model's own count.
-      V_ij: vote of child i for parent j.
+      V_ij: vote of child i for parent j, in iteration t where votes change.
       mu_tj: the parent's pose after iteration t. Where routing squashes poses (children without activations), the
         mean of the votes, weighted by the coefficients.
 
@@ -32,12 +32,9 @@ def vote_distances(model, images, layer=None, num_iterations=None):
         raise ValueError(f"a layer whose parents have poses is needed. Received: {layer.name!r}")
     distances, weights = [], []
     for children in in_batches(model, layer.input, images, _BATCH):
-        votes = ops.convert_to_numpy(ops.cast(layer.votes_of(children), "float32"))
         shares = _history(layer, children, num_iterations)
         weights.append(shares)
-        means = [_means(layer, children, votes, shares[t], t + 1) for t in range(len(shares))]
-        # One iteration at a time: [B, ..., I, O, D] - [B, ..., 1, O, D]
-        distances.append(np.stack([np.linalg.norm(votes - mean[..., None, :, :], axis=-1) for mean in means]))
+        distances.append(np.stack([_distances(layer, children, part, t) for t, part in enumerate(shares, 1)]))
     return np.concatenate(distances, axis=1), np.concatenate(weights, axis=1)
 
 
@@ -103,6 +100,14 @@ def draw_vote_distances(distances, coefficients, class_names=None, limit=None, b
 def _history(layer, children, num_iterations):
     history = layer(children, num_iterations=num_iterations, return_history=True)[-1]
     return ops.convert_to_numpy(history)
+
+
+def _distances(layer, children, coefficients, iteration):
+    """|V_ij - mu_j| `[B, ..., I, O]` after that many iterations."""
+    votes = ops.convert_to_numpy(ops.cast(layer.votes_at(children, iteration), "float32"))
+    means = _means(layer, children, votes, coefficients, iteration)
+    # [B, ..., I, O, D] - [B, ..., 1, O, D]
+    return np.linalg.norm(votes - means[..., None, :, :], axis=-1)
 
 
 def _means(layer, children, votes, coefficients, num_iterations):

@@ -1,18 +1,21 @@
 """Inverted dot-product attention: the network that its authors count, and what its layers do at the same time."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from oracles.inverted_attention_routing import concurrent_routing
-from support import fill
+from support import dtype_policy, fill
 
+from capszoo import visualize
 from capszoo.layers import ConcurrentCapsules, ConvCapsules
 from capszoo.models import InvertedAttentionCapsNet
 from capszoo.models.architecture import Classifies, RoutesIteratively
 from capszoo.models.network import trainable_parameters
-from capszoo.routing import InvertedAttentionRouting
+from capszoo.routing import DynamicRouting, InvertedAttentionRouting
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
+SMALL = {"channels": (4, 4), "blocks": (1, 1), "primary_types": 2, "pose_side": 3, "conv_types": (2, 2)}
 
 
 def numbers(*shape, seed=0):
@@ -62,7 +65,10 @@ def test_all_layers_are_routed_at_the_same_time_as_in_the_oracle(num_iterations)
 
 def test_without_convolutional_layers_it_is_its_routing():
     layer, children = made(types=(), windows=())
-    expected, coefficients = layer.routing(layer.votes_of(children), return_history=True)[::2]
+    votes = np.array(layer.votes_of(children))
+    # Listed column by column, but routed row by row, as the weights of the normalisation are.
+    votes = np.swapaxes(votes.reshape(*votes.shape[:3], 3, 3), 3, 4).reshape(votes.shape)
+    expected, coefficients = layer.routing(votes, return_history=True)[::2]
     poses, history = layer(children, return_history=True)
     np.testing.assert_allclose(poses, np.reshape(expected, poses.shape), **CLOSE)
     np.testing.assert_allclose(history, coefficients, **CLOSE)
@@ -89,15 +95,41 @@ def test_a_count_in_a_tensor_is_the_same_count():
         layer(children, num_iterations=tf.constant(2), return_history=True)
 
 
-@pytest.mark.parametrize("num_iterations", [1, 2, 3])
-def test_its_votes_are_those_of_the_last_iteration(num_iterations):
-    layer, children = made(num_iterations)
-    votes = layer.votes_of(children)
+@pytest.mark.parametrize("iteration", [1, 2, 3])
+def test_its_votes_are_those_that_the_iteration_reads(iteration):
+    layer, children = made(3)
+    votes = layer.votes_at(children, iteration)
     _, history = layer(children, return_history=True)
-    total = np.sum(history[-1][..., None] * votes, axis=1)
+    total = np.sum(history[iteration - 1][..., None] * votes, axis=1)
     centred = total - total.mean(axis=-1, keepdims=True)
-    expected = centred / total.std(axis=-1, keepdims=True) * layer.routing.scale + layer.routing.offset
-    np.testing.assert_allclose(np.reshape(layer(children), expected.shape), expected, **CLOSE)
+    normalised = centred / total.std(axis=-1, keepdims=True)
+    # [2, O, column * row] -> [2, O, row, column]
+    rows = np.swapaxes(np.reshape(normalised, (2, -1, 3, 3)), 2, 3)
+    scale, offset = (np.reshape(weight, (3, 3)) for weight in (layer.routing.scale, layer.routing.offset))
+    np.testing.assert_allclose(layer(children, num_iterations=iteration), rows * scale + offset, **CLOSE)
+
+
+def test_its_votes_are_at_first_those_of_the_last_iteration():
+    layer, children = made(3)
+    np.testing.assert_array_equal(layer.votes_of(children), layer.votes_at(children, 3))
+
+
+def test_distances_of_votes_are_those_of_each_iteration():
+    model = InvertedAttentionCapsNet(**SMALL, num_iterations=3).build((16, 16, 1), 3)
+    images, layer = numbers(2, 16, 16, 1), model.get_layer("class_capsules")
+    distances, coefficients = visualize.vote_distances(model, images)
+    children = keras.Model(model.input, layer.input)(images)
+    for t in range(3):
+        votes, shares = np.array(layer.votes_at(children, t + 1)), coefficients[t][..., None]
+        means = np.sum(shares * votes, axis=1, keepdims=True) / np.sum(shares, axis=1, keepdims=True)
+        np.testing.assert_allclose(distances[t], np.linalg.norm(votes - means, axis=-1), rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_float32_whatever_the_policy():
+    with dtype_policy("float64"):
+        layer, children = made()
+        assert keras.backend.standardize_dtype(layer(children).dtype) == "float32"
+        assert {weight.dtype for weight in layer.weights} == {"float32"}
 
 
 def test_activations_of_children_make_no_difference():
@@ -133,6 +165,8 @@ def test_illegal_hyperparameters_are_refused(wrong, named):
 def test_illegal_layers_are_refused():
     with pytest.raises(ValueError, match="equally many"):
         ConcurrentCapsules((2,), (), 4, InvertedAttentionRouting())
+    with pytest.raises(ValueError, match=r"must be an InvertedAttentionRouting\. Received: DynamicRouting"):
+        ConcurrentCapsules((), (), 4, DynamicRouting())
     with pytest.raises(ValueError, match="square matrices"):
         ConcurrentCapsules((), (), 4, InvertedAttentionRouting()).build((None, 5, 5, 2, 3, 4))
     with pytest.raises(ValueError, match="at least 3x3"):

@@ -67,8 +67,20 @@ def test_sums_of_votes_are_made_without_them():
     poses, matrices, addition = (rng.normal(size=size) for size in ((3, 70, 9), (18, 3, 12), (18, 9)))
     poses, matrices = poses.astype("float32"), matrices.astype("float32")
     votes = by_image.Votes(connections(child, np.arange(18), addition, np.zeros(child.shape)), 70)
-    made = votes.of(votes.rows(poses), matrices)
-    np.testing.assert_allclose(votes.sums(poses, matrices), np.sum(made, axis=2), rtol=1e-4, atol=1e-4)
+    upstream, children = rng.normal(size=(18, 4, 9)).astype("float32"), tf.constant(poses)
+
+    def differentiated(sums):
+        with tf.GradientTape() as tape:
+            tape.watch(children)
+            found = sums(children)
+        return found, tape.gradient(found, children, upstream)
+
+    found = differentiated(lambda children: votes.sums(children, matrices))
+    expected = differentiated(
+        lambda children: tf.reduce_sum(votes.of(votes.rows(children), matrices), axis=2)
+    )
+    for part, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(part, exact, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("place", PLACES[:4])
