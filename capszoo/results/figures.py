@@ -62,9 +62,9 @@ def _points(results):
 
 
 def _plain(results):
-    """Trainings and their records, of cells that change nothing in their recipe: no ablations, no fewer images."""
+    """Trainings and their records, of cells that are a recipe as it stands."""
     trials = [trial for table in results.tables() for trial in results.trials(table)]
-    trials = [t for t in trials if t.cell.protocol == "test_error" and not (t.overrides or t.cell.overrides)]
+    trials = [trial for trial in trials if trial.cell.protocol == "test_error" and trial.plain]
     records = [(trial, results.record(trial)) for trial in trials]
     return [(trial, record) for trial, record in records if record and record.key]
 

@@ -8,7 +8,7 @@ from capszoo.protocols import get_protocol
 from capszoo.results import figures
 from capszoo.results.ours import ours_of
 from capszoo.results.records import measured_in, published, read_records, write_records
-from capszoo.results.trials import Results, command
+from capszoo.results.trials import Results
 from capszoo.training.files import replacing, write_text
 
 PAGE = "results.md"
@@ -43,11 +43,15 @@ def row_of(results, table, name) -> dict[str, str]:
     ours = ours_of(results, table, name)
     if ours is None:
         cost = f"not afforded yet, about {cell.hours * len(cell.seeds):g} h"
-        return row | {"ours": cost, "seeds": f"0 of {len(cell.seeds)}", "how": f"`{command(trials[0])}`"}
+        return row | {
+            "ours": cost,
+            "seeds": f"0 of {len(cell.seeds)}",
+            "how": f"`{results.command(trials[0])}`",
+        }
     records = list(ours.records.values())
     first = records[0]
     published = not first.key
-    how = first.measurement.command if published else command(trials[0])
+    how = first.measurement.command if published else results.command(trials[0])
     return row | {
         "ours": ours.text(),
         "seeds": f"{len(records)}" if len(records) == len(trials) else f"{len(records)} of {len(trials)}",

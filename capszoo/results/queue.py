@@ -15,7 +15,7 @@ from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate
 from capszoo.results.records import Record, key_of, measured_in, trained_hours
-from capszoo.results.trials import command
+from capszoo.results.trials import of_card
 from capszoo.training.files import locked, write_text
 from capszoo.training.folder import load_best
 from capszoo.training.run import train
@@ -70,7 +70,7 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
         except OutOfTime:
             progress.say(f"{trial}: the hours are over; it goes on next time")
             break
-        except (ValueError, OSError, ArithmeticError, RuntimeError, ImportError) as error:
+        except Exception as error:  # of any library: the next number may do without it
             failed.append(f"{trial}: {error}")
             progress.say(failed[-1])
         else:
@@ -92,29 +92,35 @@ def _cheapest(results, tables, folder, tried):
 
 def _number(results, trial, folder, progress):
     """The record of a trial, made by training and measuring, or of published weights by measuring alone."""
-    recipe, card = results.recipe(trial), results.card(trial)
+    recipe, card = results.recipe(trial), results.published_card(trial)
     key = key_of(recipe)
+
+    def measured(model):
+        measurement = evaluate(
+            model, recipe, trial.cell.protocol, command=results.command(trial), progress=progress
+        )
+        return dataclasses.replace(measurement, paper=trial.cell.paper)
+
     with locked(folder / key, f"another process is at {key}"):
-        if card and card.recipe["train"]["seed"] == trial.seed:
-            model, best, facts = load(trial.cell.recipe), card.training, (card.training["steps"], 0.0, ())
+        if card:
+            record = of_card(card, measured(load(trial.cell.recipe)))
+            record = dataclasses.replace(record, key=key, recipe=recipe.to_mapping())
         else:
             run = folder / key / "run"
             train(recipe, run, progress, find=find_start)
             model, best = load_best(recipe, run)
-            facts = trained_hours(recipe, run)
-        measured = evaluate(model, recipe, trial.cell.protocol, command=command(trial), progress=progress)
-        steps, hours, curve = facts
-        record = Record(
-            key=key,
-            recipe=recipe.to_mapping(),
-            measurement=dataclasses.replace(measured, paper=trial.cell.paper),
-            routing=recipe.model.routing,
-            parameters=trainable_parameters(model),
-            steps=steps,
-            hours=hours,
-            curve=curve,
-            accelerator=best.get("accelerator", ""),
-        )
+            steps, hours, curve = trained_hours(recipe, run)
+            record = Record(
+                key=key,
+                recipe=recipe.to_mapping(),
+                measurement=measured(model),
+                routing=recipe.model.routing,
+                parameters=trainable_parameters(model),
+                steps=steps,
+                hours=hours,
+                curve=curve,
+                accelerator=best.get("accelerator", ""),
+            )
         text = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
         write_text(folder / key / f"{trial.cell.protocol}.json", text)
     results.add(record)

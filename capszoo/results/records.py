@@ -76,11 +76,7 @@ def read_records(folder) -> list[Record]:
     path = Path(folder) / LEDGER
     if not path.exists():
         return []
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path}: not readable: {error}") from error
-    return [config.parse(Record, entry, str(path)) for entry in entries]
+    return [config.parse(Record, entry, str(path)) for entry in _read(path)]
 
 
 def write_records(folder, records):
@@ -91,9 +87,18 @@ def write_records(folder, records):
 
 
 def measured_in(folder) -> list[Record]:
-    """What has been measured in the common folder of a queue, see `capszoo.results.queue`."""
-    paths = sorted(Path(folder).glob("*/*.json"))
-    return [config.parse(Record, json.loads(path.read_text(encoding="utf-8")), str(path)) for path in paths]
+    """What has been measured in the common folder of a queue, see `capszoo.results.queue`.
+
+    Errors: `ConfigError` naming the file that is not readable.
+    """
+    return [config.parse(Record, _read(path), str(path)) for path in sorted(Path(folder).glob("*/*.json"))]
+
+
+def _read(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not readable: {error}") from error
 
 
 def trained_hours(recipe, run) -> tuple[int, float, tuple[tuple[float, float], ...]]:

@@ -28,6 +28,12 @@ class Trial:
     overrides: tuple[str, ...]
     seed: int
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is its recipe as it stands, on whatever data its table says: no ablation, no early stop."""
+        laid_over = [override for override in self.overrides if not override.startswith("data.name=")]
+        return not (laid_over or self.cell.overrides or self.cell.stops_at)
+
     def __str__(self):
         return f"{self.table}: {self.name}, seed {self.seed}"
 
@@ -64,16 +70,18 @@ class Results:
     def card(self, trial):
         """The card of the preset that a cell is, if its weights were trained on the cell's data; else None."""
         cell = trial.cell
-        # A table may say on which data its recipes are trained, and a card too; whatever else it lays over them is
-        # another training than the published one.
-        other = [override for override in trial.overrides if not override.startswith("data.name=")]
-        if other or cell.overrides or cell.stops_at or cell.recipe not in recipes.names():
+        if not trial.plain or cell.recipe not in recipes.names():
             return None
         preset = self._presets(cell.recipe)
         if preset.card is None:
             return None
         data = self._recipes(cell.recipe, trial.overrides).data
         return preset.card if preset.card.trained_on == data.section_name else None
+
+    def published_card(self, trial):
+        """The card of the published weights that a trial's training is, the seed too; else None."""
+        card = self.card(trial)
+        return card if card and card.recipe["train"]["seed"] == trial.seed else None
 
     def recipe(self, trial) -> Recipe | None:
         """What is trained; None while the number is missing that ends the training."""
@@ -91,11 +99,12 @@ class Results:
 
     def record(self, trial) -> Record | None:
         """The number of a trial, if there is one: of the published card, or else measured."""
-        card = self.card(trial)
-        if card and card.recipe["train"]["seed"] == trial.seed:
-            published = next((m for m in card.metrics if m.protocol == trial.cell.protocol), None)
-            if published:
-                return _of_card(card, published)
+        card = self.published_card(trial)
+        published = (
+            next((m for m in card.metrics if m.protocol == trial.cell.protocol), None) if card else None
+        )
+        if published:
+            return of_card(card, published)
         recipe = self.recipe(trial)
         if recipe is None:
             return None
@@ -112,6 +121,21 @@ class Results:
             return "waiting"
         return "running" if _busy(Path(folder) / key_of(recipe)) else "missing"
 
+    def command(self, trial) -> str:
+        """The command line that makes a trial's number again without the queue, but for the error it `stops_at`."""
+        recipe, measure = trial.cell.recipe, ["--protocol", trial.cell.protocol]
+        if self.published_card(trial):
+            return shlex.join(["capszoo", "evaluate", recipe, *measure])
+        train = [
+            "capszoo",
+            "train",
+            recipe,
+            *trial.overrides,
+            *trial.cell.overrides,
+            f"train.seed={trial.seed}",
+        ]
+        return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', f'runs/{Path(recipe).stem}', *measure])}"
+
     def add(self, record):
         """Takes in what was measured just now."""
         self.records[record.key, record.measurement.protocol] = record
@@ -123,7 +147,7 @@ class Results:
         for name, card in cards.items():
             error = next((m for m in card.metrics if m.protocol == "test_error"), None) if card else None
             if error:
-                found[name] = _of_card(card, error)
+                found[name] = of_card(card, error)
         return found
 
     def speeds(self) -> dict[str, Speed]:
@@ -132,15 +156,8 @@ class Results:
         return {name: card.speed for name, card in cards.items() if card and card.speed}
 
 
-def command(trial) -> str:
-    """The command lines that make a trial's number again, without the queue, but for the error that it `stops_at`."""
-    recipe = trial.cell.recipe
-    train = ["capszoo", "train", recipe, *trial.overrides, *trial.cell.overrides, f"train.seed={trial.seed}"]
-    evaluate = ["capszoo", "evaluate", f"runs/{Path(recipe).stem}", "--protocol", trial.cell.protocol]
-    return f"{shlex.join(train)} && {shlex.join(evaluate)}"
-
-
-def _of_card(card, measurement):
+def of_card(card, measurement) -> Record:
+    """A number of published weights, and their training, as the record of it."""
     speed = card.training["median images/s"]
     parts = [(card.training, card.recipe["train"])]
     parts += [(facts, card.recipe["stages"][name]["train"]) for name, facts in card.stages.items()]

@@ -46,20 +46,20 @@ def test_a_cell_that_is_a_preset_has_the_number_of_its_card():
 
 
 @pytest.mark.parametrize(
-    "cell",
+    ("cell", "how"),
     [
-        Cell(recipe="lstm_mnist", overrides=("train.epochs=1",), hours=1),
-        Cell(recipe="lstm_mnist", protocol="expanded_mnist", hours=1),
+        (Cell(recipe="lstm_mnist", overrides=("train.epochs=1",), hours=1), "train"),
+        (Cell(recipe="lstm_mnist", protocol="expanded_mnist", hours=1), "evaluate"),
         # Its weights were trained on the twin.
-        Cell(recipe="matrix_em_smallnorb", hours=1),
+        (Cell(recipe="matrix_em_smallnorb", hours=1), "train"),
     ],
 )
-def test_a_card_speaks_for_nothing_else(cell):
+def test_a_card_speaks_for_nothing_else(cell, how):
     results = of_cells(cell=cell)
     assert [results.state(trial, "nowhere") for trial in results.trials("table")] == ["missing"]
     row = row_of(results, "table", "cell")
     assert row["ours"] == "not afforded yet, about 1 h"
-    assert row["how"].startswith(f"`capszoo train {cell.recipe}")
+    assert row["how"].startswith(f"`capszoo {how} {cell.recipe}")
 
 
 def test_what_a_table_lays_over_its_recipes_is_another_training_unless_it_is_the_cards_data():

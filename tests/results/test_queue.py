@@ -4,11 +4,15 @@ import dataclasses
 import json
 
 import pytest
+import tensorflow as tf
 from support import Recorded
 
+import capszoo
+from capszoo.config import ConfigError
 from capszoo.results import queue
 from capszoo.results.queue import work
 from capszoo.results.records import key_of, measured_in, read_records, write_records
+from capszoo.results.tables import read_paper
 from capszoo.results.trials import Results
 from capszoo.training.files import locked
 
@@ -85,6 +89,39 @@ def test_a_failure_is_said_and_the_others_are_made(results, trained, tmp_path, m
     failed = work(results, ["first"], tmp_path)
     assert failed == ["first: short, seed 1: the loss stopped being finite"]
     assert states(results, "first", tmp_path) == ["measured", "measured", "missing"]
+
+
+def test_an_error_of_any_library_stops_no_other_number(results, trained, tmp_path, monkeypatch):
+    error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
+    monkeypatch.setattr(queue, "evaluate", lambda *arguments, **options: (_ for _ in ()).throw(error))
+    assert len(work(results, ["first"], tmp_path)) == 3
+
+
+def test_another_number_of_published_weights_is_measured_on_them(trained, tmp_path, monkeypatch):
+    path = tmp_path / "tables.yaml"
+    path.write_text(
+        "{paper: A paper, tables: {crops: {title: Crops, overrides: [data.name=synthnorb], cells: {crops: "
+        "{recipe: cnn_smallnorb, protocol: test_error_multicrop, hours: 1}}}}}",
+        encoding="utf-8",
+    )
+    results = Results([read_paper(path)], [])
+    (trial,) = results.trials("crops")
+    assert results.command(trial) == "capszoo evaluate cnn_smallnorb --protocol test_error_multicrop"
+    monkeypatch.setattr(queue, "load", lambda name: None)
+    assert work(results, ["crops"], tmp_path) == []
+    assert not trained
+    record, card = results.record(trial), capszoo.get_preset("cnn_smallnorb").card
+    assert (record.steps, record.parameters) == (card.training["steps"], card.parameters)
+    assert record.hours > 0, "those of the training, not of measuring"
+    assert record.of(results.recipe(trial))
+
+
+def test_a_number_that_is_not_readable_names_its_file(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    path = next(tmp_path.glob("*/test_error.json"))
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match=path.parent.name):
+        measured_in(tmp_path)
 
 
 def test_two_numbers_of_one_training_are_measured_on_the_same_run(results, trained, tmp_path):
