@@ -57,7 +57,7 @@ def _fills_a_processor():
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return not tf.config.list_physical_devices("GPU")
+        return not tf.config.get_visible_devices("GPU")
     return False
 
 

@@ -4,7 +4,10 @@ import keras
 
 
 def accelerators() -> list[str]:
-    """Their names, those of all processes that train together; none where the backend computes on CPUs."""
+    """Their names; none where the backend computes on CPUs.
+
+    Under JAX those of all processes that train together, else this process's GPUs.
+    """
     if keras.backend.backend() == "jax":
         import jax
 
@@ -13,5 +16,6 @@ def accelerators() -> list[str]:
         return []
     import tensorflow as tf
 
-    devices = tf.config.list_physical_devices("GPU")
+    # Not those that were hidden from it.
+    devices = tf.config.get_visible_devices("GPU")
     return [tf.config.experimental.get_device_details(device).get("device_name", "GPU") for device in devices]

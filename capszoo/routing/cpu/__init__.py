@@ -115,5 +115,5 @@ def _cpu():
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return not tf.config.list_physical_devices("GPU")
+        return not tf.config.get_visible_devices("GPU")
     return False
