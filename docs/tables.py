@@ -16,7 +16,7 @@ import capszoo
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- table: (?P<words>.*?) -->\n(?P<text>.*?)<!-- end of table -->", re.DOTALL)
-NO_CARD = "not measured yet"
+NO_CARD = "no weights are published"
 
 
 def pages():
