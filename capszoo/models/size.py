@@ -70,6 +70,9 @@ def _growth(architecture, image_shape, num_classes):
     """The product of everything that is larger than by default, or than 32 x 32 pixels and 10 classes, over that."""
     growth = max(1, math.prod(image_shape) / 32**2) * max(1, num_classes / 10)
     for field in dataclasses.fields(architecture):
+        # The larger a stride, the smaller what comes after it.
+        if field.name.endswith("strides"):
+            continue
         usual = 1 if field.default is dataclasses.MISSING else math.prod(_whole(field.default))
         growth *= max(1, math.prod(_whole(getattr(architecture, field.name))) / max(1, usual))
     return growth
