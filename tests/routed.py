@@ -49,11 +49,11 @@ def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
     )
 
 
-def similar(layer):
+def similar(layer, kernel="gaussian"):
     """`layer(routing)` with similarity-learning routing, which has no temperature."""
 
     def create(types=3, count=3, final_lambda=None, dtype="float32"):
-        return layer(types, KernelRouting(4, num_iterations=count, dtype=dtype), dtype=dtype)
+        return layer(types, KernelRouting(4, kernel, num_iterations=count, dtype=dtype), dtype=dtype)
 
     return create
 
@@ -111,6 +111,9 @@ KINDS = {
     ),
 }
 
+# What has no compiled form.
+GRAPHS = {"similarity, spectral": similar(NormalisedClassCapsules, "spectral")}
+
 
 @functools.cache
 def twins(kind, **options):
@@ -119,7 +122,7 @@ def twins(kind, **options):
     Shared, because tracing costs more than computing: leave their weights.
     """
     shapes = tuple(part.shape for part in capsules("benign"))
-    pair = [KINDS[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
+    pair = [(KINDS | GRAPHS)[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
     for layer in pair:
         layer.build(shapes)
     rng = np.random.default_rng(1)

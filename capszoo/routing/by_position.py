@@ -14,6 +14,8 @@ class _RoutingByPosition(Routing):
 
     where:
       needs_activations: whether the children's matter; those of a subclass that says no are None or ignored.
+      order_matters: whether the numbers of a pose have weights of their own. Where they have none the graph of one
+        image lists them row by row, which moves nothing, and not column by column as layers do.
 
     `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers make them, and
     returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
@@ -22,6 +24,7 @@ class _RoutingByPosition(Routing):
     """
 
     needs_activations = True
+    order_matters = True
 
     def build(self, votes_shape):
         if len(votes_shape) < 4:
@@ -64,8 +67,11 @@ class _RoutingByPosition(Routing):
 
         def procedure(votes, poses, activations, matrices):
             seen = votes.children.seen(activations)
-            mean, activations = self._route(votes.by_columns(votes.rows(poses), matrices), seen, count, False)
-            # [N, O, column * row] -> [N, O, row, column]
-            return ops.swapaxes(ops.reshape(mean, (-1, mean.shape[1], SIDE, SIDE)), 2, 3), activations
+            votes_of = votes.by_columns if self.order_matters else votes.of
+            mean, activations = self._route(votes_of(votes.rows(poses), matrices), seen, count, False)
+            if self.order_matters:
+                # [N, O, column * row] -> [N, O, row, column]
+                mean = ops.swapaxes(ops.reshape(mean, (-1, mean.shape[1], SIDE, SIDE)), 2, 3)
+            return mean, activations
 
         return by_image(connections, procedure)

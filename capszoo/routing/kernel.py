@@ -96,6 +96,10 @@ class KernelRouting(_ConsensusRouting):
             self.frequencies = self.add_weight(name="frequencies", shape=shape, initializer=noise)
 
     @property
+    def order_matters(self):
+        return self.kernel == "spectral"
+
+    @property
     def fusible(self):
         return self.kernel == "gaussian"
 
@@ -124,30 +128,34 @@ class KernelRouting(_ConsensusRouting):
 
     def _logits(self, state, votes, activations):
         alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))
-        if self.kernel == "gaussian" and "centre" not in state:
-            memory = _centred(votes)
-            # As yet poses are the means of their votes.
-            similarity = self._gaussians(-0.5 * memory["squares"])
-        else:
-            memory = {name: state[name] for name in state.keys() & {"centre", "centred", "squares"}}
+        memory = {name: state[name] for name in state.keys() - {"coefficients", "poses"}}
+        if memory:
             similarity = self._similarity(state, votes)
-        return (similarity + beta * _log(activations)) / (alpha + beta), memory
+        else:
+            memory["prior"] = beta / (alpha + beta) * _log(activations)
+            if self.kernel == "gaussian":
+                # As yet poses are the means of their votes.
+                memory |= _centred(votes, state["poses"])
+                similarity = self._gaussians(memory["squares"])
+            else:
+                similarity = self._similarity(state, votes)
+        return similarity / (alpha + beta) + memory["prior"], memory
 
     def _similarity(self, state, votes):
         """k(mu_j, V_ij) `[N, O, I]` of the poses of a state and of votes `[N, O, I, D]`."""
         if self.kernel == "spectral":
             return self._resonances(deviations(votes, state["poses"]))
         poses = state["poses"] - state["centre"]
-        # -|V - mu|^2 / 2 = V . mu - |V|^2 / 2 - |mu|^2 / 2: one pass over the votes, where differences take three.
-        products = ops.matmul(ops.expand_dims(poses, 2), ops.swapaxes(state["centred"], 2, 3))
+        # |V - mu|^2 = |V|^2 + |mu|^2 - 2 V . mu: one pass over the votes, where differences take three.
+        products = ops.matmul(ops.expand_dims(-2.0 * poses, 2), state["centred"])
         squares = state["squares"] + ops.sum(ops.square(poses), axis=2, keepdims=True)
-        return self._gaussians(ops.reshape(products, ops.shape(squares)) - 0.5 * squares)
+        return self._gaussians(squares + ops.reshape(products, ops.shape(squares)))
 
-    def _gaussians(self, exponents):
-        """The mixture of -|mu - V|^2 / 2 `[N, O, I]`."""
-        precisions = ops.expand_dims(ops.exp(-2.0 * self.log_scales), 1)
-        terms = ops.exp(ops.matmul(precisions, ops.reshape(exponents, (1, -1))))
-        return self._mixed(terms, exponents)
+    def _gaussians(self, distances):
+        """The mixture, of |mu - V|^2 `[N, O, I]`."""
+        precisions = ops.expand_dims(-0.5 * ops.exp(-2.0 * self.log_scales), 1)
+        terms = ops.exp(ops.matmul(precisions, ops.reshape(distances, (1, -1))))
+        return self._mixed(terms, distances)
 
     def _mixed(self, terms, like):
         """The mixture `[N, O, I]` of each component `[Q, N * O * I]`."""
@@ -186,11 +194,8 @@ def _log(activations):
     return ops.log(ops.expand_dims(activations, 1) + ACTIVATION_FLOOR)
 
 
-def _centred(votes):
-    """What distances are made of: means of votes `[N, O, D]`, votes from them, and the squares of these `[N, O, I]`."""
-    centre = ops.mean(votes, axis=2)
-    centred = deviations(votes, centre)
-    flat = ops.reshape(ops.square(centred), (-1, votes.shape[3]))
-    # TensorFlow sums so few numbers faster as a product.
-    squares = ops.matmul(flat, ops.ones((votes.shape[3], 1), dtype=flat.dtype))
-    return {"centre": centre, "centred": centred, "squares": ops.reshape(squares, (-1, *votes.shape[1:3]))}
+def _centred(votes, centre):
+    """What distances are made of: `centre` `[N, O, D]`, votes from it `[N, O, D, I]`, and their squares `[N, O, I]`."""
+    # Votes lie as products with poses read them fastest; that is also where TensorFlow subtracts fastest.
+    centred = ops.swapaxes(votes, 2, 3) - ops.expand_dims(centre, 3)
+    return {"centre": centre, "centred": centred, "squares": ops.sum(ops.square(centred), axis=2)}

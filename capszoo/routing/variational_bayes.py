@@ -53,6 +53,7 @@ class VariationalBayesRouting(_RoutingByPosition):
     Differs from the authors' code: it normalises R_ij as numbers, of which it clips the sum.
     """
 
+    order_matters = False
     neighbourhood = None
 
     def __init__(self, num_iterations=3, logits=False, **kwargs):

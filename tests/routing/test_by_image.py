@@ -49,6 +49,7 @@ def assert_exact(kind, count):
         ("classes", 3),
         ("similarity, conv", 2),
         ("similarity, coordinates", 1),
+        ("similarity, spectral", 2),
         ("recurrent, conv", 2),
         ("recurrent, classes", 1),
     ],
