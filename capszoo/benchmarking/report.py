@@ -11,6 +11,7 @@ from capszoo.benchmarking.baseline import MISSING, textbook
 from capszoo.benchmarking.drawing import draw_scaling, draw_sides
 from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.measuring import interleave, summarise
+from capszoo.benchmarking.roofline import roofline
 from capszoo.benchmarking.startup import startup
 from capszoo.progress import QUIET
 from capszoo.zoo import presets, recipes
@@ -30,7 +31,8 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
 
     Memory comes first: a form that a process of its own cannot run with the largest size is left out.
     Returns a dict: `machine`, `subject`, `recipe`, `notes` (what was left out and why), rows of `speed` and `memory`,
-    and `startup` (seconds; with `capszoo.load` for a preset with weights).
+    `roofline` (see there; of inference in the largest batches) and `startup` (seconds; with `capszoo.load` for a preset
+    with weights).
     Errors: `ConfigError`; `ValueError` for a size below one, and where even our own form cannot run.
     """
     if min(sizes) < 1:
@@ -56,6 +58,9 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
             progress.say(_sentence(f"{work}, {size} images a batch", rows[-len(names) :]))
             for form in forms.values():
                 form.forget()
+    progress.say("roofline")
+    speeds = {row["variant"]: row["images_per_second"] for row in rows[-len(names) :]}
+    bounds = roofline(forms[networks.OURS].predicting, speeds)
     if bundle:
         progress.say("bundle")
         rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
@@ -67,6 +72,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
         "notes": notes,
         "speed": rows,
         "memory": used,
+        "roofline": bounds,
         "startup": startup(recipe.name if weights else None),
     }
 

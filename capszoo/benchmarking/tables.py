@@ -26,6 +26,8 @@ def show(report):
                 print(f"latency of one image, {row['variant']}: {1e3 * row['seconds']:.1f} ms")
     if any(row["bytes"] is not None for row in report["memory"]):
         tables.show((sides_table if "side" in report["memory"][0] else memory_table)(report))
+    if report.get("roofline"):
+        tables.show(roofline_table(report["roofline"]))
     for name, seconds in report.get("startup", {}).items():
         print(f"start-up, {name}: {seconds:.2f} s")
     machine = report["machine"]
@@ -90,4 +92,19 @@ def memory_table(report) -> Table:
             continue
         share = f"{row['bytes'] / sizes[OPEN]:.0%}" if sizes.get(OPEN) else ""
         table.add_row(row["variant"], str(row["batch"]), f"{row['bytes'] / 1e6:,.1f}", share)
+    return table
+
+
+def roofline_table(bounds) -> Table:
+    """How close each form comes to the least time of its routing, from `roofline`."""
+    title = (
+        f"roofline of routing: {bounds['operations'] / 1e6:,.1f} million operations an image, "
+        f"{bounds['operations_per_second'] / 1e9:,.0f} billion a second; as a graph {bounds['bytes'] / 1e6:,.1f} MB, "
+        f"{bounds['bytes_per_second'] / 1e9:,.0f} GB a second"
+    )
+    table = Table(box=None, header_style="bold", title=title)
+    for column in ("", "least ms an image", "ms of the network", "share"):
+        table.add_column(column, justify="left" if not column else "right")
+    for form, row in bounds["forms"].items():
+        table.add_row(form, f"{1e3 * row['least']:.3f}", f"{1e3 * row['seconds']:.3f}", f"{row['share']:.0%}")
     return table
