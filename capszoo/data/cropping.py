@@ -76,13 +76,17 @@ class CroppedSplit(ArraySplit):
         super().__init__(images, labels, factors)
         self.options, self.augmented = options, augmented
 
+    @property
+    def margins(self) -> tuple[int, int]:
+        before = (self.options.size - self.options.crop) // 2
+        return before, self.options.size - self.options.crop - before
+
     def shifted(self, down: int, right: int) -> "CroppedSplit":
         """The same images, with the crop of evaluation moved from the centre by that many pixels.
 
         Errors: `ValueError` for a crop that would leave the image.
         """
-        before = (self.options.size - self.options.crop) // 2
-        after = self.options.size - self.options.crop - before
+        before, after = self.margins
         if not all(-before <= pixels <= after for pixels in (down, right)):
             expected = f"a crop can move by {-before} to {after} pixels"
             raise ValueError(f"{expected}. Received: {down} down, {right} to the right")

@@ -15,6 +15,8 @@ import numpy as np
 
 from capszoo.config import ConfigError
 
+NOT_CROPPED = "several crops need a data set that crops its images, such as smallnorb."
+
 
 class Stream(enum.IntEnum):
     """What random numbers are drawn for: streams of one seed never share a number."""
@@ -57,12 +59,20 @@ class Split(abc.ABC):
     def fingerprint(self) -> str:
         """SHA-256 (hexadecimal) of everything an evaluation on this split depends on."""
 
+    @property
+    def margins(self) -> tuple[int, int]:
+        """How far the crop can move from the centre, in pixels: up or left, and down or right.
+
+        Errors: `ConfigError` for images that are not cropped.
+        """
+        raise ConfigError(NOT_CROPPED)
+
     def shifted(self, down: int, right: int) -> "Split":
         """The same images, their crop moved from the centre by that many pixels.
 
-        Errors: `ConfigError` for images that are not cropped; `ValueError` for a crop that would leave the image.
+        Errors: see `margins`; `ValueError` for a crop that would leave the image.
         """
-        raise ConfigError("several crops need a data set that crops its images, such as smallnorb.")
+        raise ConfigError(NOT_CROPPED)
 
 
 def _digest(arrays: Mapping[str, np.ndarray], text: str = "") -> str:

@@ -4,7 +4,7 @@
 options and on several models. These give a number, which a card may have:
 
   test_error            test split of the preset's own data set
-  test_error_multicrop  the same, with scores averaged over 13 crops of each image (smallNORB and its twin)
+  test_error_multicrop  the same, with scores averaged over up to 13 crops of each image (smallNORB and its twin)
   familiar_azimuths, novel_azimuths, familiar_elevations, novel_elevations
                         test pairs seen from the viewpoints of the training, or from all others
   expanded_mnist, affnist, affnist_synth, multimnist

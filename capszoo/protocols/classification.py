@@ -59,7 +59,7 @@ class OwnError(ShareOfWrong):
 @section("protocol", "test_error_multicrop")
 @dataclasses.dataclass(frozen=True)
 class MulticropError(ShareOfWrong):
-    """As `test_error`, with scores averaged over 13 crops of each image."""
+    """As `test_error`, with scores averaged over 13 crops of each image, or as many as its size leaves."""
 
     source: typing.ClassVar[str] = "Hinton et al. 2018, section 5: 1.4 %"
 

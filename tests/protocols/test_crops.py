@@ -47,6 +47,13 @@ def test_scores_are_the_mean_of_the_shares_that_each_crop_gives(recipe):
     np.testing.assert_array_equal(labels, split.labels)
 
 
+def test_crops_that_would_leave_a_smaller_image_are_left_out(recipe):
+    split, model = recipe("tiny_cnn", *GREY, "data.size=22").data.open("test"), Corners()
+    scores, _ = predict_crops(model, split)
+    assert model.batches == [150] * 9
+    np.testing.assert_array_equal(scores, predict_crops(model, split, CROPS[:9])[0])
+
+
 def test_one_crop_in_the_centre_ranks_as_the_plain_test_error_does(recipe):
     split, model = recipe("tiny_cnn", *GREY).data.open("test"), Corners()
     scores, _ = predict_crops(model, split, crops=((0, 0),))
