@@ -28,8 +28,8 @@ def roofline(model, speeds):
         share = least seconds / seconds of the whole network
 
     where:
-      model: a network of which some layers route by EM, variational Bayes, similarity learning or an LSTM; the other
-        layers' work is in its seconds and not in the bound.
+      model: a network of which some layers route by EM, variational Bayes, similarity learning or an LSTM in a
+        compiled form; the other layers' work is in its seconds and not in the bound.
       speeds: images a second of the forms `OURS` and, where there is one, `GRAPH`.
       operations: additions, multiplications and functions of float32 numbers, each counted once, votes made once.
       bytes: votes, and what an LSTM keeps of each pair, written once and read for every sum that they are in. Compiled
@@ -40,7 +40,9 @@ def roofline(model, speeds):
     Returns a dict of these, with `forms`: `{form: {"seconds", "least", "share"}}`; None where no layer is of that kind,
     and with an accelerator, whose rates these are not.
     """
-    layers = [layer for layer in routed_layers(model) if type(layer.routing) in WORK]
+    layers = [
+        layer for layer in routed_layers(model) if type(layer.routing) in WORK and layer.routing.fusible
+    ]
     if not layers or accelerators():
         return None
     pairs = [_pairs(layer) for layer in layers]

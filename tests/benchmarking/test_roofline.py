@@ -132,8 +132,15 @@ def test_the_bound_of_a_form_is_that_of_what_it_needs_most(monkeypatch):
     assert len(tables.roofline_table(found).rows) == 2
 
 
-def test_networks_of_other_routings_have_none():
-    model = DynamicCapsNet(channels=8, primary_types=2, decoder=False).build((20, 20, 1), 5)
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        DynamicCapsNet(channels=8, primary_types=2, decoder=False),
+        MatrixCapsNet(channels=8, primary_types=2, conv1_types=3, conv2_types=4, variant="official"),
+    ],
+)
+def test_networks_without_compiled_routing_have_none(architecture):
+    model = architecture.build((20, 20, 1), 5)
     assert roofline.roofline(model, {networks.OURS: 1.0}) is None
 
 
