@@ -30,15 +30,28 @@ def evaluate(
         Path | None, typer.Option("--json", help="Also write all results, a list, to this file.")
     ] = None,
 ):
-    """Measure a preset as its paper did, and print the paper's number beside it."""
+    """Measure a preset as its paper did, and print the paper's number beside it.
+
+    What needs data that are not there is said and left out; asked for by --protocol it is an error, after all others.
+    """
+    from capszoo.data import DataNotFound
+
     subject = trained(name, weights)
-    results = []
+    results, missing = [], []
     for each in protocol or subject.recipe.card.protocols or ["test_error"]:
-        result, rows, notes = _measure("evaluate", [subject], each, options, out, weights)
+        try:
+            result, rows, notes = _measure("evaluate", [subject], each, options, out, weights)
+        except DataNotFound as error:
+            missing.append(f"{each}: {error}")
+            continue
         _print(rows if len(rows) > 1 else [], notes)
         results.append(result.to_mapping())
     if json_file:
         json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if missing and (protocol or not results):
+        raise DataNotFound("\n".join(missing))
+    for text in missing:
+        typer.echo(f"not measured: {text}")
 
 
 @app.command()
@@ -164,11 +177,12 @@ def bench(
 
 
 def _measured_again(name):
-    """The `Measurement`s of a preset by the protocols of its card; prints each."""
-    subject = trained(name)
-    results = []
-    for each in subject.recipe.card.protocols:
-        result, _, notes = _measure("evaluate", [subject], each)
+    """The `Measurement`s of a preset by the protocols that its card has numbers of; prints each."""
+    from capszoo.zoo.presets import get_preset
+
+    subject, results = trained(name), []
+    for metric in get_preset(name).card.metrics:
+        result, _, notes = _measure("evaluate", [subject], metric.protocol)
         _print([], notes)
         results.append(result)
     return results
