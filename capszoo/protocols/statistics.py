@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from capszoo.extras import extra
+
 
 def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
     """Wilson score interval of a share, 95 % by default.
@@ -24,7 +26,7 @@ def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float,
 
 
 def mean_interval(values, z: float = 1.96) -> tuple[float, float]:
-    """The interval of a mean, 95 % by default, as if means were normal.
+    """The interval of a mean of many values, 95 % by default, as if means were normal.
 
         mean +- z * s / sqrt(N),   s^2 = sum_n (x_n - mean)^2 / (N - 1)
 
@@ -38,3 +40,18 @@ def mean_interval(values, z: float = 1.96) -> tuple[float, float]:
         raise ValueError(f"an interval needs at least two values in a row. Received shape: {values.shape}")
     half = z * float(values.std(ddof=1)) / math.sqrt(len(values))
     return float(values.mean()) - half, float(values.mean()) + half
+
+
+def few_interval(values) -> tuple[float, float]:
+    """The interval of 95 % of a mean of few values, such as those of several trainings.
+
+        mean +- t * s / sqrt(N),   t: Student's quantile of 0.975 with N - 1 degrees of freedom
+
+    It is `mean_interval` with another z: 12.7 for two values, 4.30 for three, 1.96 for very many.
+    Errors: `ValueError` for fewer than two values; `ImportError` without SciPy.
+    Source: Student 1908, "The probable error of a mean".
+    """
+    with extra("train"):
+        from scipy.stats import t
+
+    return mean_interval(values, float(t.ppf(0.975, max(len(values) - 1, 1))))

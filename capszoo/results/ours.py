@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 
-from capszoo.protocols.statistics import mean_interval
+from capszoo.protocols.statistics import few_interval
 from capszoo.results.records import Record
 
 
@@ -21,7 +21,9 @@ class Ours:
             low, high = measurements[0].interval
             return f"{show(measurements[0].value)} ({show(low)} to {show(high)})"
         values = [measurement.value for measurement in measurements]
-        low, high = mean_interval(values)
+        low, high = few_interval(values)
+        if measurements[0].wrong is not None:  # a share
+            low, high = max(low, 0.0), min(high, 1.0)
         spread = f"{show(statistics.mean(values))} ± {show(statistics.stdev(values))}"
         return f"{spread} ({show(low)} to {show(high)})"
 

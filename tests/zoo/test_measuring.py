@@ -8,7 +8,7 @@ import capszoo
 from capszoo.config import ConfigError
 from capszoo.models.objective import set_accuracy
 from capszoo.protocols import evaluate, protocols, wilson
-from capszoo.protocols.statistics import mean_interval
+from capszoo.protocols.statistics import few_interval, mean_interval
 from capszoo.training.scoring import wrong
 
 
@@ -46,9 +46,16 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error():
     )
 
 
-def test_one_value_has_no_interval():
+@pytest.mark.parametrize("interval", [mean_interval, few_interval])
+def test_one_value_has_no_interval(interval):
     with pytest.raises(ValueError, match=r"two values.*\(1,\)"):
-        mean_interval([1.0])
+        interval([1.0])
+
+
+def test_an_interval_of_few_values_holds_the_mean_as_often_as_it_says():
+    draws = np.random.default_rng(0).standard_normal((4000, 3))
+    held = [low < 0 < high for low, high in map(few_interval, draws)]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.01)
 
 
 def test_an_image_is_wrong_unless_its_class_has_the_highest_score():
