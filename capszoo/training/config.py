@@ -29,7 +29,7 @@ class TrainConfig:
         rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: of the schedule; "cosine" has no decay.
       warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
-      weight_decay: each step takes this share of the learning rate away from every weight but biases (AdamW).
+      weight_decay: each step takes this share of the learning rate away from every weight of two or more axes (AdamW).
       average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
         average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.
       mixup: alpha of mixup, see `capszoo.training.mixup`; 0 trains on the images as they are. It needs scores to train.

@@ -57,7 +57,7 @@ def test_cosine_rises_during_its_warmup():
     assert rate(7, **options) == pytest.approx(0.05)
 
 
-def test_weight_decay_shrinks_what_no_gradient_reaches_but_no_bias(run, monkeypatch):
+def test_weight_decay_shrinks_what_no_gradient_reaches_but_nothing_of_one_axis(run, monkeypatch):
     # A rate so small that Adam's own steps vanish beside the decay.
     overrides = ("train.learning_rate=1e-6", "train.schedule=cosine", "train.minimum_learning_rate=1e-6")
     plain, _ = read_arrays(run("plain", *overrides) / "best.safetensors")
