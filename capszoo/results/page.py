@@ -42,7 +42,7 @@ def row_of(results, table, name) -> dict[str, str]:
     trials = [trial for trial in results.trials(table) if trial.name == name]
     ours = ours_of(results, table, name)
     if ours is None:
-        cost = f"not afforded yet, about {cell.hours * len(cell.seeds):g} h"
+        cost = f"not afforded yet, about {sum(map(results.hours, trials)):.3g} h"
         return row | {
             "ours": cost,
             "seeds": f"0 of {len(cell.seeds)}",
@@ -73,18 +73,20 @@ def state_rows(results, table, folder) -> list[dict[str, str]]:
     """The cells of a table as rows for the terminal, each with its state and, where it is missing, its cost."""
     rows = []
     for name, cell in results.tables()[table].cells.items():
-        states = collections.Counter(
-            results.state(trial, folder) for trial in results.trials(table) if trial.name == name
-        )
+        trials = [trial for trial in results.trials(table) if trial.name == name]
+        states = {trial: results.state(trial, folder) for trial in trials}
         ours = ours_of(results, table, name)
-        missing = sum(count for state, count in states.items() if state in ("missing", "waiting"))
+        missing = sum(
+            results.hours(trial) for trial, state in states.items() if state in ("missing", "waiting")
+        )
+        counts = collections.Counter(states.values())
         rows.append(
             {
                 "cell": name,
-                "state": ", ".join(f"{count} {state}" for state, count in states.items()) or "quoted",
+                "state": ", ".join(f"{count} {state}" for state, count in counts.items()) or "quoted",
                 "paper": paper_text(cell),
                 "ours": ours.text() if ours else "",
-                "cost": f"{cell.hours * missing:g} h" if missing else "",
+                "cost": f"{missing:.3g} h" if missing else "",
             }
         )
     return rows

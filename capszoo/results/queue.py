@@ -1,6 +1,6 @@
 """Making the numbers that are missing: the cheapest first, one training at a time, from a folder that machines share.
 
-The common folder holds for each training a folder named by its key (see `capszoo.results.records.key_of`) with
+The common folder holds for each training a folder named by its key (see `Results.key`) with
   .lock            taken while somebody works on it,
   run/             the run, which goes on where it was killed,
   PROTOCOL.json    the record of each number, seen whole or not at all.
@@ -14,9 +14,9 @@ from pathlib import Path
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate
-from capszoo.results.records import Record, key_of, measured_in, trained_hours
+from capszoo.results.records import Record, measured_in, read_record, trained_hours
 from capszoo.results.trials import of_card
-from capszoo.training.files import locked, write_text
+from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import load_best
 from capszoo.training.run import train
 from capszoo.zoo.loading import load
@@ -54,8 +54,8 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
       hours: after which it stops, in the middle of a training if need be; None has no limit.
       progress: see `capszoo.progress`.
 
-    What fails is said and passed over: data that are not there, a loss that diverges, what another machine is at.
-    Returns what failed, a line each.
+    What fails is said and passed over: data that are not there, a loss that diverges. What another machine is at is
+    passed over and no failure. Returns what failed, a line each.
     """
     limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
     tried, failed = set(), []
@@ -64,12 +64,14 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
         if trial is None:
             break
         tried.add(trial)
-        progress.say(f"{trial}: about {trial.cell.hours:g} h")
+        progress.say(f"{trial}: about {results.hours(trial):g} h")
         try:
             record = _number(results, trial, Path(folder), limited)
         except OutOfTime:
             progress.say(f"{trial}: the hours are over; it goes on next time")
             break
+        except Busy as error:  # since a moment ago: the number is being made
+            progress.say(f"{trial}: {error}")
         except Exception as error:  # of any library: the next number may do without it
             failed.append(f"{trial}: {error}")
             progress.say(failed[-1])
@@ -87,13 +89,13 @@ def _cheapest(results, tables, folder, tried):
         for trial in results.trials(table)
         if trial not in tried and results.state(trial, folder) == "missing"
     ]
-    return min(missing, key=lambda trial: trial.cell.hours, default=None)
+    return min(missing, key=results.hours, default=None)
 
 
 def _number(results, trial, folder, progress):
     """The record of a trial, made by training and measuring, or of published weights by measuring alone."""
     recipe, card = results.recipe(trial), results.published_card(trial)
-    key = key_of(recipe)
+    key = results.key(trial)
 
     def measured(model):
         measurement = evaluate(
@@ -102,6 +104,11 @@ def _number(results, trial, folder, progress):
         return dataclasses.replace(measurement, paper=trial.cell.paper)
 
     with locked(folder / key, f"another process is at {key}"):
+        path = folder / key / f"{trial.cell.protocol}.json"
+        if path.exists():  # by another machine, since this one looked
+            results.add(read_record(path))
+            if results.record(trial):
+                return results.record(trial)
         if card:
             record = of_card(card, measured(load(trial.cell.recipe)))
             record = dataclasses.replace(record, key=key, recipe=recipe.to_mapping())
@@ -122,6 +129,6 @@ def _number(results, trial, folder, progress):
                 accelerator=best.get("accelerator", ""),
             )
         text = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
-        write_text(folder / key / f"{trial.cell.protocol}.json", text)
+        write_text(path, text)
     results.add(record)
     return record

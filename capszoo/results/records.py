@@ -20,7 +20,7 @@ class Record:
     """A number, and the training behind it.
 
     where:
-      key: of the training, see `key_of`; "" for published weights. recipe: every value it was trained with.
+      key: of the training, see `Results.key`; "" for a number in a card. recipe: every value it was trained with.
       measurement: the number.
       routing, parameters: of the network. steps, hours: of the training, all stages, on `accelerator` or else on CPUs.
       curve: the validation error after so many hours, by epochs; empty without a validation split.
@@ -46,13 +46,18 @@ class Record:
         return all(getattr(trained, part) == getattr(recipe, part) for part in parts)
 
 
-def key_of(recipe) -> str:
+def key_of(recipe, weights="") -> str:
     """A name for a training of `recipe`: its own, and a hash of every value that is not the default.
+
+    where:
+      weights: SHA-256 of the published weights that it begins from, or that are measured instead; others with the same
+        name make another number.
 
     Options that come later do not change it.
     """
     stages = {stage.name: [_chosen(stage.model), _chosen(stage.train)] for stage in recipe.stages}
     values = [_chosen(recipe.model), _chosen(recipe.data), _chosen(recipe.train), stages]
+    values += [weights] if weights else []
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     return f"{recipe.name}-{digest[:12]}"
 
@@ -91,7 +96,12 @@ def measured_in(folder) -> list[Record]:
 
     Errors: `ConfigError` naming the file that is not readable.
     """
-    return [config.parse(Record, _read(path), str(path)) for path in sorted(Path(folder).glob("*/*.json"))]
+    return [read_record(path) for path in sorted(Path(folder).glob("*/*.json"))]
+
+
+def read_record(path) -> Record:
+    """The record in a file of its own. Errors: `ConfigError` naming the file that is not readable."""
+    return config.parse(Record, _read(path), str(path))
 
 
 def _read(path):

@@ -19,7 +19,7 @@ class Cell:
       protocol: what measures it, one that gives a number.
       paper: the paper's value, in the protocol's unit: a share of images for errors; None where it has none.
       seeds: of the trainings behind the number.
-      hours: what one training and its measurement cost on two CPU cores, estimated.
+      hours: what one training and its measurement cost on two CPU cores, estimated; see `Results.hours`.
       stops_at: another cell of the table, by whose number, of the same seed, the training is ended: at the first epoch
         whose test error is not larger. That number must be there before.
       note: what is to be said of it.
@@ -52,10 +52,21 @@ class Table:
 
     def __post_init__(self):
         for name, cell in self.cells.items():
-            if cell.stops_at and cell.stops_at not in self.cells:
-                raise ConfigError(f"{name}.stops_at: unknown cell{nearest(cell.stops_at, self.cells)}")
+            if cell.stops_at:
+                self._require_end(name, cell)
             if not cell.recipe and (cell.overrides or cell.stops_at or cell.hours):
                 raise ConfigError(f"{name}: a cell without recipe is only quoted. Received: {cell}")
+
+    def _require_end(self, name, cell):
+        """Errors: `ConfigError` unless the cell whose number ends a training is there before it, with all its seeds."""
+        if cell.stops_at not in self.cells:
+            raise ConfigError(f"{name}.stops_at: unknown cell{nearest(cell.stops_at, self.cells)}")
+        end = self.cells[cell.stops_at]
+        if not end.recipe or end.stops_at or not set(cell.seeds) <= set(end.seeds):
+            raise ConfigError(
+                f"{name}.stops_at: a cell with a recipe, with the same seeds and without an end of its own is needed. "
+                f"Received: {cell.stops_at!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +99,7 @@ def read_papers(files=()) -> list[Paper]:
 
 
 def select(papers, wanted=(), overrides=()) -> tuple[list[Paper], set[str]]:
-    """The papers, with `overrides` laid over the wanted tables, and the names of these.
+    """The papers, with `overrides` laid over every recipe of the wanted tables, and the names of these.
 
     where:
       wanted: names of tables; none stands for all.
@@ -104,7 +115,12 @@ def select(papers, wanted=(), overrides=()) -> tuple[list[Paper], set[str]]:
     def laid_over(name, table):
         if name not in chosen:
             return table
-        return dataclasses.replace(table, overrides=(*table.overrides, *overrides))
+        # After those of the cell: who gives them means them.
+        cells = {
+            title: dataclasses.replace(cell, overrides=(*cell.overrides, *overrides)) if cell.recipe else cell
+            for title, cell in table.cells.items()
+        }
+        return dataclasses.replace(table, cells=cells)
 
     return [
         dataclasses.replace(paper, tables={n: laid_over(n, t) for n, t in paper.tables.items()})

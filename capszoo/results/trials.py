@@ -5,13 +5,16 @@ import functools
 import shlex
 from pathlib import Path
 
-from capszoo.config import ConfigError
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
-from capszoo.training.files import locked
+from capszoo.training.files import Busy, locked
 from capszoo.training.recipe import Recipe
 from capszoo.zoo import presets, recipes
 from capszoo.zoo.card import Speed
+from capszoo.zoo.locating import WEIGHTS
+
+# Hours for one number of published weights, at most.
+MEASURING = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Trial:
 
     where:
       table, name: of the table on the command line, and of the cell in it.
+      overrides: the table's and then the cell's.
     """
 
     table: str
@@ -32,7 +36,7 @@ class Trial:
     def plain(self) -> bool:
         """Whether it is its recipe as it stands, on whatever data its table says: no ablation, no early stop."""
         laid_over = [override for override in self.overrides if not override.startswith("data.name=")]
-        return not (laid_over or self.cell.overrides or self.cell.stops_at)
+        return not (laid_over or self.cell.stops_at)
 
     def __str__(self):
         return f"{self.table}: {self.name}, seed {self.seed}"
@@ -61,7 +65,7 @@ class Results:
         """The trainings that a table asks for."""
         known = self.tables()[table]
         return [
-            Trial(table, name, cell, known.overrides, seed)
+            Trial(table, name, cell, (*known.overrides, *cell.overrides), seed)
             for name, cell in known.cells.items()
             if cell.recipe
             for seed in cell.seeds
@@ -88,14 +92,20 @@ class Results:
         if self.card(trial):
             recipe = self._presets(trial.cell.recipe).recipe
             return dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=trial.seed))
-        overrides = (*trial.overrides, *trial.cell.overrides, f"train.seed={trial.seed}")
-        if trial.cell.stops_at:
-            target = self.tables()[trial.table].cells[trial.cell.stops_at]
-            record = self.record(dataclasses.replace(trial, name=trial.cell.stops_at, cell=target))
-            if record is None:
-                return None
-            overrides += (f"train.stop_at_error={record.measurement.value!r}", "train.stop_split=test")
-        return self._recipes(trial.cell.recipe, overrides)
+        ends = self._ends(trial)
+        if ends is None:
+            return None
+        return self._recipes(trial.cell.recipe, (*trial.overrides, f"train.seed={trial.seed}", *ends))
+
+    def _ends(self, trial):
+        """What ends a training early, as overrides; None while the number is missing that does."""
+        if not trial.cell.stops_at:
+            return ()
+        cells = {other.name: other for other in self.trials(trial.table) if other.seed == trial.seed}
+        record = self.record(cells[trial.cell.stops_at])
+        if record is None:
+            return None
+        return f"train.stop_at_error={record.measurement.value!r}", "train.stop_split=test"
 
     def record(self, trial) -> Record | None:
         """The number of a trial, if there is one: of the published card, or else measured."""
@@ -108,8 +118,15 @@ class Results:
         recipe = self.recipe(trial)
         if recipe is None:
             return None
-        record = self.records.get((key_of(recipe), trial.cell.protocol))
+        record = self.records.get((self.key(trial), trial.cell.protocol))
         return record if record and record.of(recipe) else None
+
+    def key(self, trial) -> str:
+        """The name of a trial's training, see `capszoo.results.records.key_of`; its recipe must be known."""
+        recipe, card = self.recipe(trial), self.published_card(trial)
+        if card is None and recipe.train.start_from in recipes.names():
+            card = self._presets(recipe.train.start_from).card
+        return key_of(recipe, card.files[WEIGHTS].sha256 if card else "")
 
     def state(self, trial, folder) -> str:
         """Whether a trial's number is "published", "measured", "running", "waiting" for another one, or "missing"."""
@@ -119,21 +136,22 @@ class Results:
         recipe = self.recipe(trial)
         if recipe is None:
             return "waiting"
-        return "running" if _busy(Path(folder) / key_of(recipe)) else "missing"
+        return "running" if _busy(Path(folder) / self.key(trial)) else "missing"
+
+    def hours(self, trial) -> float:
+        """What a trial costs, estimated: of published weights only what measuring takes."""
+        return min(MEASURING, trial.cell.hours) if self.published_card(trial) else trial.cell.hours
 
     def command(self, trial) -> str:
-        """The command line that makes a trial's number again without the queue, but for the error it `stops_at`."""
+        """The command line that makes a trial's number again without the queue.
+
+        While the number is missing that ends the training, it is without that end.
+        """
         recipe, measure = trial.cell.recipe, ["--protocol", trial.cell.protocol]
         if self.published_card(trial):
             return shlex.join(["capszoo", "evaluate", recipe, *measure])
-        train = [
-            "capszoo",
-            "train",
-            recipe,
-            *trial.overrides,
-            *trial.cell.overrides,
-            f"train.seed={trial.seed}",
-        ]
+        overrides = (*trial.overrides, f"train.seed={trial.seed}", *(self._ends(trial) or ()))
+        train = ["capszoo", "train", recipe, *overrides]
         return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', f'runs/{Path(recipe).stem}', *measure])}"
 
     def add(self, record):
@@ -183,5 +201,5 @@ def _busy(folder):
     try:
         with locked(folder, "busy"):
             return False
-    except ConfigError:
+    except Busy:
         return True

@@ -49,12 +49,16 @@ def write_text(path, text: str):
         temporary.write_text(text, encoding="utf-8")
 
 
+class Busy(ConfigError):
+    """Another process is at work in a folder."""
+
+
 @contextlib.contextmanager
 def locked(directory, busy: str):
     """No other process is in here for the same folder, which is made. A lock ends with its process, however that ends.
 
     where:
-      busy: what the `ConfigError` says where another process is.
+      busy: what `Busy` says where another process is.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -62,7 +66,7 @@ def locked(directory, busy: str):
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise ConfigError(busy) from None
+        raise Busy(busy) from None
     try:
         yield
     finally:

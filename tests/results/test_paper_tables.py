@@ -1,12 +1,17 @@
 """Tables are data: every cell of the zoo's names a recipe and a protocol that fit, and a broken one is refused."""
 
+import shlex
+
 import pytest
 
 from capszoo.config import ConfigError
 from capszoo.models.architecture import require
 from capszoo.protocols import NumberProtocol, get_protocol
+from capszoo.results.page import gather
+from capszoo.results.records import published
 from capszoo.results.tables import read_paper, read_papers, select
 from capszoo.results.trials import Results
+from capszoo.zoo.recipes import read_recipe
 
 PAPERS = read_papers()
 NAMES = [name for paper in PAPERS for name in paper.tables]
@@ -34,6 +39,17 @@ def test_every_cell_has_a_recipe_and_a_protocol_that_measures_it(zoo, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_command_beside_a_number_makes_the_same_training(name):
+    results = gather(PAPERS, "nowhere", published())
+    for trial in results.trials(name):
+        words = shlex.split(results.command(trial))
+        if words[1] == "train" and results.recipe(trial):
+            recipe, *overrides = words[2 : words.index("&&")]
+            again, trained = read_recipe(recipe, overrides), results.recipe(trial)
+            assert (again.model, again.data, again.train) == (trained.model, trained.data, trained.train)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_errors_of_papers_are_shares(zoo, name):
     for title, cell in zoo.tables()[name].cells.items():
         assert cell.paper is None or 0 < cell.paper < 1, title
@@ -56,6 +72,13 @@ def test_what_the_papers_give_for_a_preset_is_in_its_card_too(zoo):
     ("before", "after", "message"),
     [
         ("stops_at: begins", "stops_at: beginz", r"ends\.stops_at: unknown cell; did you mean 'begins'"),
+        (
+            "stops_at: begins",
+            "stops_at: ends",
+            r"ends\.stops_at: a cell .* without an end of its own is needed",
+        ),
+        ("stops_at: begins", "stops_at: begins, seeds: [0, 1]", r"ends\.stops_at: .* with the same seeds"),
+        ("begins: {recipe: ", "begins: {note: ", r"ends\.stops_at: a cell with a recipe"),
         ("quoted: {paper", "quoted: {hours: 1, paper", "a cell without recipe is only quoted"),
         ("title: Another", "titel: Another", r"unknown key; did you mean 'title'"),
         ("hours: 2", "hours: long", r"hours: expected float\. Received: 'long'"),
@@ -82,4 +105,11 @@ def test_overrides_reach_the_chosen_tables_only(tables):
     results = Results(papers, [])
     assert chosen == {"first"}
     assert results.recipe(results.trials("first")[0]).data.shift == 0
-    assert results.tables()["second"].overrides == ()
+    (begins,) = (trial for trial in results.trials("second") if trial.name == "begins")
+    assert begins.overrides == begins.cell.overrides == ("train.epochs=3",)
+
+
+def test_overrides_of_the_command_line_come_after_those_of_cells(tables):
+    papers, _ = select([read_paper(tables)], ["first"], ["train.epochs=7"])
+    results = Results(papers, [])
+    assert {results.recipe(trial).train.epochs for trial in results.trials("first")} == {7}

@@ -65,6 +65,38 @@ def test_what_another_machine_has_measured_meanwhile_is_taken_over(results, trai
     assert len(trained) == 3
 
 
+def test_a_number_that_another_machine_makes_at_this_moment_is_no_failure(
+    results, trained, tmp_path, monkeypatch
+):
+    long, *_ = results.trials("first")
+    monkeypatch.setattr(
+        Results, "state", lambda self, trial, folder: "missing" if trial == long else "measured"
+    )
+    with locked(tmp_path / results.key(long), "busy"):
+        assert work(results, ["first"], tmp_path) == []
+    assert not trained
+    # Nor is it made again, where it is there once the lock is free.
+    work(Results(results.papers, []), ["first"], tmp_path)
+    assert work(Results(results.papers, []), ["first"], tmp_path) == []
+    assert len(trained) == 1
+
+
+def test_a_number_of_weights_that_were_replaced_is_missing(results, trained, tmp_path, monkeypatch):
+    cell = results.tables()["first"].cells["long"]
+    begins = dataclasses.replace(cell, overrides=("train.start_from=cnn_smallnorb",))
+    table = dataclasses.replace(results.tables()["first"], cells={"begins": begins})
+    begun = Results([dataclasses.replace(results.papers[0], tables={"first": table})], [])
+    work(begun, ["first"], tmp_path)
+    assert states(begun, "first", tmp_path) == ["measured"]
+    preset = capszoo.get_preset("cnn_smallnorb")
+    files = {name: dataclasses.replace(file, sha256="0" * 64) for name, file in preset.card.files.items()}
+    card = dataclasses.replace(preset.card, files=files)
+    monkeypatch.setattr(begun, "_presets", lambda name: dataclasses.replace(preset, card=card))
+    assert states(begun, "first", tmp_path) == ["missing"]
+    work(begun, ["first"], tmp_path)
+    assert len({run for *_, run in trained}) == 2, "a training of its own, not the former one's"
+
+
 def test_when_the_hours_are_over_a_training_is_left_where_it_is(results, trained, tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(queue.time, "monotonic", lambda: clock.__setitem__(0, clock[0] + 600) or clock[0])
