@@ -104,7 +104,9 @@ def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
     [
         ("mnist", (28, 28, 1), ("samples", 4)),
         ("smallnorb", (96, 96, 2), ("samples", 5)),
-        ("mnist", (40, 40, 1), ("drawn", 4)),
+        ("mnist", (40, 40, 1), ("samples", 4)),
+        ("mnist", (20, 20, 1), ("drawn", 4)),
+        ("smallnorb", (100, 100, 2), ("drawn", 4)),
         ("fashion_mnist", (28, 28, 1), ("drawn", 4)),
         (None, (28, 28, 1), ("drawn", 4)),
     ],
