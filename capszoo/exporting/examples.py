@@ -25,7 +25,8 @@ def fitting(dataset, image_shape):
     if dataset in SAMPLES:
         images = SAMPLES[dataset]()
         margins = [asked - own for asked, own in zip(image_shape, images.shape[1:], strict=True)]
-        if margins[-1] == 0 and (dataset == "mnist" and min(margins) >= 0 or not any(margins)):
+        larger = dataset == "mnist" and min(margins) >= 0
+        if margins[-1] == 0 and (larger or not any(margins)):
             return np.pad(images, [(0, 0), *((m // 2, m - m // 2) for m in margins)]), "samples"
     return drawn(image_shape), "drawn"
 
