@@ -57,9 +57,7 @@ def environment(folder, **more):
 
 
 def named(count):
-    """What the environment says to each of so many processes; of a single one nothing."""
-    if count == 1:
-        return [{}]
+    """What the environment says to each of so many processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -74,7 +72,7 @@ def begun(folder, out, count, recipe=TINY):
     command = [*COMMAND, *recipe, "--out", out]
     return [
         subprocess.Popen(command, cwd=folder, env=environment(folder, **names), **pipes)
-        for names in named(count)
+        for names in (named(count) if count > 1 else [{}])
     ]
 
 
@@ -196,6 +194,18 @@ def test_each_process_takes_its_own_part_of_every_array():
 def test_a_batch_that_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"multiple of the 5 devices. Received: 12"):
         Processes(0, 5, 5).share({"images": np.zeros((12, 2))})
+
+
+@needs_jax
+def test_reading_any_recipe_leaves_processes_to_be_joined(folder):
+    # Once JAX has computed anything it refuses to join others.
+    code = "from capszoo.zoo import recipes; [recipes.read_recipe(name) for name in recipes.names()]; "
+    code += "from capszoo.training.processes import joined; assert joined().count == 1"
+    (names,) = named(1)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(folder, **names), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_several_processes_need_jax(monkeypatch):

@@ -106,18 +106,18 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
         require_at_least(
             self, 1, "objects", "parts", "template_size", "channels", "points", "blocks", "encoding"
         )
-        for name in ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation"):
+        positive = ("clutter", "clutter_deviation", "off_deviation", "least_deviation", "pixel_deviation")
+        for name in (*positive, "temperature"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive. Received: {getattr(self, name)}")
+        if not 0 < self.presence < 1:
+            raise ValueError(f"presence must be in (0, 1). Received: {self.presence}")
         if not 0 <= self.sleep_angle <= 180:
             raise ValueError(f"sleep_angle must be from 0 to 180. Received: {self.sleep_angle}")
         if self.learns == "sleep" and self.posterior != "delta":
             raise ValueError(f"learns='sleep' needs posterior='delta'. Received: {self.posterior!r}")
         if self.heads < 1 or self.units % self.heads:
             raise ValueError(f"heads must divide units, {self.units}. Received: {self.heads}")
-        # What layers refuse is refused here already, before anything is built.
-        Divergence(self.presence, self.temperature)
-        SampledCapsules(self.temperature)
 
     def build(self, image_shape, num_classes=None, labels_per_image=1):
         """The inference model: `images` in [0, 1] -> dict of outputs.
