@@ -15,6 +15,8 @@ import numpy as np
 from capszoo.config import ConfigError
 
 VARIABLE = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+# Bytes of an error that processes tell each other.
+MESSAGE = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,11 +98,40 @@ class Processes:
         """The first process's `number`, in every process; what the others give does not matter."""
         if self.count == 1:
             return number
-        from jax.experimental import multihost_utils
-
         # As two integers: JAX would round what has 64 bits.
         parts = np.array([number or 0.0], "float64").view("uint32")
-        return np.asarray(multihost_utils.broadcast_one_to_all(parts)).view("float64").item()
+        return _of_first(parts).view("float64").item()
+
+    def by_first(self, function, *arguments):
+        """What `function` returns in the first process, which alone calls it; None in the others.
+
+        They wait for it, so that its error ends all of them at once.
+        Errors: in the first process those of `function`; `ConfigError` in the others, which says the same.
+        """
+        if self.count == 1:
+            return function(*arguments)
+        result = error = None
+        if self.first:
+            try:
+                result = function(*arguments)
+            except Exception as caught:
+                error = caught
+        text = f"{type(error).__name__}: {error}" if error else ""
+        padded = np.frombuffer(text.encode()[:MESSAGE].ljust(MESSAGE), "uint8")
+        said = _of_first(padded).tobytes().decode(errors="ignore").strip()
+        if error:
+            raise error
+        if said:
+            raise ConfigError(f"the first process ended with {said}")
+        return result
+
+
+def _of_first(array):
+    """The first process's array, in every process."""
+    from jax.experimental import multihost_utils
+
+    # It sums, which makes larger integers of small ones.
+    return np.asarray(multihost_utils.broadcast_one_to_all(array)).astype(array.dtype)
 
 
 def joined() -> Processes:

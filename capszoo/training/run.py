@@ -86,12 +86,18 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
 @contextlib.contextmanager
 def _claimed(recipe, directory, processes):
     """The folder is of `recipe` and of these processes inside; the first of them has seen to that."""
-    busy = f"another process is training in {directory}. Wait, or give another folder."
-    with locked(directory, busy) if processes.first else contextlib.nullcontext():
-        if processes.first:
-            remove_temporary(directory)
-            claim(recipe, directory)
+    with contextlib.ExitStack() as held:
+        processes.by_first(held.enter_context, _claimed_here(recipe, directory))
         processes.wait(f"the folder {directory} is there")
+        yield
+
+
+@contextlib.contextmanager
+def _claimed_here(recipe, directory):
+    """The folder is of `recipe` and of this process inside."""
+    with locked(directory, f"another process is training in {directory}. Wait, or give another folder."):
+        remove_temporary(directory)
+        claim(recipe, directory)
         yield
 
 
@@ -149,10 +155,12 @@ class _Run:
             LOGGER.info("starting from %s; random: %s", start.path, ", ".join(fresh) or "nothing")
         if self.objective.begin:
             self.objective.begin(self.recipe.data.open("train"), fresh)
-        if self.processes.first:
-            with self._on_one_device() as model:
-                health = check_health(self.recipe, model, self._batch_at(0)["images"], fresh=not start)
-            LOGGER.info("activations at the start: %s", health)
+        self.processes.by_first(self._check_health, not start)
+
+    def _check_health(self, fresh):
+        with self._on_one_device() as model:
+            health = check_health(self.recipe, model, self._batch_at(0)["images"], fresh)
+        LOGGER.info("activations at the start: %s", health)
 
     def _compile(self, start):
         config = self.recipe.train
@@ -188,8 +196,8 @@ class _Run:
         return self.processes.share((inputs, targets))
 
     def _save(self):
-        if self.processes.first:
-            self.checkpoint.save({"step": self.step, "best_error": self.best_error, "stopped": self.stopped})
+        reached = {"step": self.step, "best_error": self.best_error, "stopped": self.stopped}
+        self.processes.by_first(self.checkpoint.save, reached)
         self.processes.wait(f"the checkpoint of step {self.step} is written")
 
     @contextlib.contextmanager
@@ -218,8 +226,7 @@ class _Run:
                 f"{self.directory / BEST} is gone, the best weights up to step {self.step}. Put it back, or delete the "
                 "folder and train again."
             )
-        if self.processes.first:
-            self._truncate_log()
+        self.processes.by_first(self._truncate_log)
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 
     def _truncate_log(self):
@@ -240,7 +247,7 @@ class _Run:
         with extra("train"):
             from tensorboard.summary import Writer
 
-        self.writer = Writer(str(self.directory / "tensorboard")) if self.processes.first else None
+        self.writer = self.processes.by_first(Writer, str(self.directory / "tensorboard"))
         self.progress.begin(self.recipe.name, self.total, self.step)
         record, end = None, self.total
         if pause_after is not None:
@@ -268,7 +275,7 @@ class _Run:
             with self._averaged():
                 record |= {"epoch": stop // per_epoch, **self._validate()}
         # The log first: what it says beyond the checkpoint is dropped on the next start, what it lacks stays lost.
-        self._log(record)
+        self.processes.by_first(self._log, record)
         self._save()
         if "epoch" not in record:
             return None
@@ -344,14 +351,13 @@ class _Run:
         # Of equal errors the later one wins: it has seen more of the data.
         if self.stopped or None in (error, self.best_error) or error <= self.best_error:
             self.best_error = error
-            if self.processes.first:
-                save_weights(self.model, self.directory / BEST, metadata=self._about(error))
+            self.processes.by_first(self._save_best)
         return record if error is None else record | {"best_validation_error": self.best_error}
 
-    def _about(self, error):
-        """What the file of weights says of them."""
+    def _save_best(self):
         made = {"backend": keras.backend.backend(), "accelerator": ", ".join(accelerators())}
-        return {"step": self.step, "error": error, **made}
+        about = {"step": self.step, "error": self.best_error, **made}
+        save_weights(self.model, self.directory / BEST, metadata=about)
 
     def _error(self, split):
         """Share of the images that are classified wrongly.
@@ -359,22 +365,17 @@ class _Run:
         Where no scores are trained it is the share of the images' squared sum that reconstructions miss: the
         reconstruction loss, divided by that of black pictures. The first process measures it for all.
         """
-        error = None
-        if self.processes.first:
-            with self._on_one_device() as model:
-                error = self._measured(model, split)
-        return self.processes.agreed(error)
+        return self.processes.agreed(self.processes.by_first(self._measured, split))
 
-    def _measured(self, model, split):
-        if "scores" in self.objective.losses:
-            scores, labels = predict_split(model, split)
-            return float(wrong(scores, labels).mean())
-        errors, of_black = squared_errors(model, split)
-        return float(errors.sum() / of_black.sum())
+    def _measured(self, split):
+        with self._on_one_device() as model:
+            if "scores" in self.objective.losses:
+                scores, labels = predict_split(model, split)
+                return float(wrong(scores, labels).mean())
+            errors, of_black = squared_errors(model, split)
+            return float(errors.sum() / of_black.sum())
 
     def _log(self, record):
-        if not self.processes.first:
-            return
         path = self.directory / LOG
         with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

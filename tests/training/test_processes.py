@@ -140,6 +140,30 @@ def test_all_are_started_again_after_one_was_killed_and_end_with_the_same_bits(f
     assert_same(folder / f"broken{victim}", folder / f"whole{victim}", 0)
 
 
+def refused(processes):
+    """What processes say that all end with an error, at once: an abort by JAX comes after minutes."""
+    said = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1], said
+    return [text.splitlines()[-1] for text in said]
+
+
+@needs_jax
+def test_all_processes_say_that_the_folder_holds_a_run_of_another_recipe(folder, alone):
+    first, second = refused(begun(folder, "alone", 2, [*TINY, "train.learning_rate=0.5"]))
+    assert first.startswith("error: alone holds a run of another recipe (train.learning_rate: 0.001 -> 0.5).")
+    assert second == f"error: the first process ended with ConfigError: {first.removeprefix('error: ')}"
+
+
+@needs_jax
+@pytest.mark.slow
+def test_all_processes_say_that_the_first_cannot_write(folder):
+    (folder / "full" / "best.safetensors").mkdir(parents=True)
+    first, second = refused(begun(folder, "full", 2))
+    assert "full/best.safetensors" in first
+    assert second.startswith("error: the first process ended with ")
+    assert first.removeprefix("error: ") in second
+
+
 # `capszoo train` in a process whose processor is so many devices of TensorFlow.
 ON_DEVICES = """
 import sys
