@@ -74,16 +74,15 @@ class Processes:
                 logs = model.train_on_batch(inputs, targets, return_dict=True)
         return {name: float(value) for name, value in logs.items()}
 
-    def share(self, batch):
-        """The part of a batch that this process computes: equal parts of all arrays, in the order of the processes.
-
-        Errors: `ConfigError` for a batch that does not divide into equal parts for all devices.
-        """
-        sizes = {len(array) for array in keras.tree.flatten(batch)}
-        if any(size % self.devices for size in sizes):
+    def check_batch(self, size):
+        """Errors: `ConfigError` for a batch that does not divide into equal parts for all devices."""
+        if size % self.devices:
             raise ConfigError(
-                f"train.batch_size: must be a multiple of the {self.devices} devices. Received: {max(sizes)}"
+                f"train.batch_size: must be a multiple of the {self.devices} devices. Received: {size}"
             )
+
+    def share(self, batch):
+        """The part of a batch that this process computes: equal parts of all arrays, in the order of the processes."""
         parts = lambda array: np.split(array, self.count)  # noqa: E731
         return keras.tree.map_structure(lambda array: parts(array)[self.index], batch)
 

@@ -66,11 +66,14 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
     `pause_after` ends the call after so many epochs of the last stage; a later call goes on from there.
     `find` says what `train.start_from` names, a `capszoo.training.start.Start`.
     Returns the record of the last epoch, a dict.
-    Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, or another process
-    trains there; `WeightsError` for a run that has lost its weights; `TrainingDiverged` for a loss that is not finite,
-    with the last good weights kept.
+    Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, if another process
+    trains there, and for a batch that does not divide into equal parts for all devices; `WeightsError` for a run that
+    has lost its weights; `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
     """
     directory, processes = Path(directory), joined()
+    # Before the folder is this recipe's.
+    for part in (*recipe.stages, recipe):
+        processes.check_batch(part.train.batch_size)
     with _claimed(recipe, directory, processes):
         progress = progress if processes.first else QUIET
         start = recipe.train.start_from and find(recipe.train.start_from)

@@ -16,7 +16,9 @@ from tiny import RECIPE, write_mnist
 from capszoo.config import ConfigError
 from capszoo.training.folder import read_log
 from capszoo.training.processes import Processes, joined
+from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays
+from capszoo.zoo.recipes import read_recipe
 
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 COMMAND = [sys.executable, "-m", "capszoo", "train"]
@@ -215,9 +217,15 @@ def test_each_process_takes_its_own_part_of_every_array():
     np.testing.assert_array_equal(shares[1]["labels"][0], [4, 5, 6, 7])
 
 
-def test_a_batch_that_does_not_divide_is_refused():
-    with pytest.raises(ConfigError, match=r"multiple of the 5 devices. Received: 12"):
-        Processes(0, 5, 5).share({"images": np.zeros((12, 2))})
+@pytest.mark.parametrize("option", ["train.batch_size=25", "stages.first.train.batch_size=25"])
+def test_a_batch_that_does_not_divide_is_refused_before_the_folder_is_the_recipes(
+    folder, monkeypatch, option
+):
+    monkeypatch.setattr("capszoo.training.run.joined", lambda: Processes(devices=2))
+    recipe = read_recipe(folder / "tiny.yaml", [option])
+    with pytest.raises(ConfigError, match=r"multiple of the 2 devices. Received: 25"):
+        train(recipe, folder / "odd")
+    assert not (folder / "odd").exists()
 
 
 @needs_jax
