@@ -4,6 +4,7 @@ import dataclasses
 
 from capszoo.benchmarking import memory, networks
 from capszoo.benchmarking.machine import facts
+from capszoo.benchmarking.report import prepare
 from capszoo.progress import QUIET
 from capszoo.zoo import recipes
 
@@ -24,6 +25,7 @@ def benchmark_sides(recipe, sides, overrides=(), batch=8, classes=None, progress
     A form that cannot run with a side is left out there, which `notes` say, and with larger ones.
     """
     recipe = recipes.read_recipe(recipe, overrides)
+    prepare()
     channels, classes = recipe.data.image_shape[2], classes or recipe.data.num_classes
     known, _ = networks.variants(recipe)
     forms = [form for form in FORMS if form in known]

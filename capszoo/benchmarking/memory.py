@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
+
 from capszoo.training.accelerators import accelerators
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -14,8 +16,8 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def peak_memory(request):
     """Bytes by which a step's peak lies above what the process held before it; None where that cannot be known.
 
-    It is the operating system's high-water mark of resident memory, on a GPU that of TensorFlow's allocator. The step
-    is the third: two smaller ones have compiled it.
+    It is the operating system's high-water mark of resident memory, on an accelerator that of the backend's allocator.
+    The step is the third: two smaller ones have compiled it.
 
     where:
       request: `{"variant", "batch", "name", "recipe"}` for a training step of a recipe's network, as plain data, also
@@ -63,21 +65,37 @@ def _main(request):
     size, step_of = _step_of(request)
     for warm_up in (1, 2):
         step_of(warm_up)()
-    step = step_of(size)
+    measured = _of_process
     if accelerators():
-        import tensorflow as tf
+        measured = _of_jax if keras.backend.backend() == "jax" else _of_tensorflow
+    print(json.dumps(measured(step_of(size))))
 
-        devices = tf.config.experimental
-        devices.reset_memory_stats("GPU:0")
-        before = devices.get_memory_info("GPU:0")["current"]
-        step()
-        peak = devices.get_memory_info("GPU:0")["peak"]
-    else:
-        RESET.write_text("5")  # sets the high-water mark to what is resident now
-        before = _resident("VmRSS")
-        step()
-        peak = _resident("VmHWM")
-    print(json.dumps(peak - before))
+
+def _of_process(step):
+    RESET.write_text("5")  # sets the high-water mark to what is resident now
+    before = _resident("VmRSS")
+    step()
+    return _resident("VmHWM") - before
+
+
+def _of_tensorflow(step):
+    import tensorflow as tf
+
+    devices = tf.config.experimental
+    devices.reset_memory_stats("GPU:0")
+    before = devices.get_memory_info("GPU:0")["current"]
+    step()
+    return devices.get_memory_info("GPU:0")["peak"] - before
+
+
+def _of_jax(step):
+    """Its high-water mark cannot be set back: of all steps this is the largest."""
+    import jax
+
+    device = jax.local_devices()[0]
+    before = device.memory_stats()["bytes_in_use"]
+    step()
+    return device.memory_stats()["peak_bytes_in_use"] - before
 
 
 def _resident(key):

@@ -42,14 +42,14 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     recipe = recipes.read_recipe(recipe, overrides)
     if bundle is None and published:
         bundle = _newest_bundle(recipe.name)
-    _prepare()
+    prepare()
     machine = facts()
     names, reason = networks.variants(recipe)
     plain = {"batch": max(sizes), "name": recipe.name, "recipe": recipe.to_mapping()}
     used, notes = _memory({name: {"variant": name, **plain} for name in names}, progress)
     notes += [reason] if reason else []
     names = [row["variant"] for row in used]
-    rows = []
+    rows, sizes = [], sorted(sizes)
     for work, precision in (("training", recipe.train.precision), ("inference", "float32")):
         forms = {name: networks.Network(recipe, name, precision) for name in names}
         for size in sizes:
@@ -84,7 +84,7 @@ def benchmark_routing(routing, seconds=1.0, progress=QUIET):
     Errors: `ValueError` for a routing other than "em" and "dynamic", and on another backend than TensorFlow.
     """
     problems = routing_alone.sweep(routing)
-    _prepare()
+    prepare()
     machine = facts()
     middle = dataclasses.asdict(routing_alone.MIDDLE[routing])
     requests = {name: {"variant": name, "problem": middle} for name in routing_alone.variants(routing)}
@@ -122,12 +122,13 @@ def write(report, folder, name):
     return paths
 
 
-def _prepare():
+def prepare():
     """Settings of this process and those that it starts, before a device is used."""
     # TensorFlow warns where many models are compiled in one process, which is the point here.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # Else the first process to use a GPU takes all of its memory.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def _memory(requests, progress):

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,22 @@ def test_the_memory_of_a_step_holds_at_least_the_votes_that_open_code_stores():
     assert 2 * votes < used < 40 * votes
 
 
+def test_on_an_accelerator_of_jax_its_own_allocator_is_asked(monkeypatch, capsys):
+    used = [
+        {"bytes_in_use": 300, "peak_bytes_in_use": 500},
+        {"bytes_in_use": 310, "peak_bytes_in_use": 1_000},
+    ]
+    device = types.SimpleNamespace(memory_stats=lambda: used.pop(0))
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(local_devices=lambda: [device]))
+    monkeypatch.setattr(memory, "accelerators", lambda: ["a GPU"])
+    monkeypatch.setattr(memory.keras.backend, "backend", lambda: "jax")
+    steps = []
+    monkeypatch.setattr(memory, "_step_of", lambda _: (8, lambda size: lambda: steps.append(size)))
+    memory._main({})
+    assert capsys.readouterr().out == "700\n"
+    assert steps == [1, 2, 8]
+
+
 # The command
 
 
@@ -164,6 +181,16 @@ def test_bench_measures_every_form_of_a_recipe_and_names_no_machine(quick, monke
     for secret in (socket.gethostname(), str(tmp_path), str(Path.home()), str(Path.cwd())):
         assert secret not in text
     assert "open code" in capsys.readouterr().out
+
+
+def test_the_roofline_is_of_the_largest_batch_in_whatever_order_they_are_given(quick, monkeypatch, tmp_path):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    monkeypatch.setattr(networks, "variants", lambda _: ([networks.OURS], None))
+    monkeypatch.setattr(report, "roofline", lambda _, speeds: speeds)
+    result = report.benchmark(recipe, sizes=(2, 1), seconds=0)
+    (largest,) = (row for row in result["speed"] if (row["work"], row["batch"]) == ("inference", 2))
+    assert result["roofline"] == {networks.OURS: largest["images_per_second"]}
 
 
 def test_a_network_is_compared_in_every_form_that_it_has():

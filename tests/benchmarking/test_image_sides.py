@@ -1,6 +1,7 @@
 """Memory against the side of images: what each form needs, and what cannot run is left out."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -20,9 +21,13 @@ EM = "matrix_em_smallnorb"
 def measured(monkeypatch):
     """Processes that need memory by the square of the side; open code has none left above 32 pixels."""
     requests = []
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
 
     def peak_memory(request):
         requests.append(request)
+        # Else this process, which has built the network by now, holds all of a GPU's memory.
+        assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
         side = request["images"]["image_shape"][0]
         if request["variant"] == networks.OPEN and side > 32:
             raise RuntimeError("killed")
