@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 from capszoo.exporting.artefacts import artefact_files, checksum
@@ -50,10 +51,20 @@ def release(directory, names=None, progress=QUIET) -> list[Path]:
 def _gathered(name, directory):
     published = newest(PUBLISHED / name)
     if published:
-        return Path(shutil.copytree(published, directory / name / published.name))
+        return _copied(published, directory / name / published.name)
     model = load(name)
     export(model, directory, name=name, int8=INT8 in model.preset.card.exports)
     return directory / name / "1"
+
+
+def _copied(bundle, target):
+    """A copy of a bundle, which appears under its name only when it is complete, as exports do."""
+    models = target.parents[1]
+    with tempfile.TemporaryDirectory(dir=models, prefix=f".{target.parent.name}.{target.name}.") as folder:
+        copy = shutil.copytree(bundle, Path(folder) / "bundle")
+        target.parent.mkdir(exist_ok=True)
+        copy.rename(target)
+    return target
 
 
 def record_checksums(name, bundle):

@@ -13,6 +13,7 @@ from capszoo.config import ConfigError
 from capszoo.exporting import release, verify
 from capszoo.exporting.artefacts import artefact_files, checksum
 from capszoo.exporting.servers import PUBLISHED, newest
+from capszoo.exporting.verification import listing
 from capszoo.zoo import locating
 from capszoo.zoo.card import read_card
 
@@ -72,6 +73,21 @@ def test_a_published_bundle_is_taken_as_it_is_and_its_card_says_which(tmp_path, 
     assert again.exports["saved-model"] == card.exports["saved-model"], "errors and speeds stay"
     assert again.exports["onnx"].errors() == "not measured"
     assert again.to_markdown() == (weights / "efficient_mnist" / "README.md").read_text(encoding="utf-8")
+
+
+def test_half_a_copy_is_not_taken_for_a_bundle(tmp_path, weights, monkeypatch):
+    def killed(source, target):
+        target.mkdir(parents=True)
+        shutil.copy2(source / "saved_model.pb", target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            release.release(tmp_path / "models", ["efficient_mnist"])
+    assert newest(tmp_path / "models" / "efficient_mnist") is None
+    (bundle,) = release.release(tmp_path / "models", ["efficient_mnist"])
+    assert listing(bundle) == listing(newest(PUBLISHED / "efficient_mnist"))
 
 
 def test_a_preset_without_weights_is_not_released(tmp_path, weights):
