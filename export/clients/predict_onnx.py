@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from PIL import Image
-
-MODES = {1: "L", 2: "L", 3: "RGB"}
+import pictures
 
 
-def predict(bundle, pictures):
+def predict(bundle, paths):
     """`(labels, {"scores": [n, classes], "poses": [n, classes, ...]})` of the pictures at n paths.
 
     The file takes whatever it is given: numbers outside [0, 1] and NaN are not refused.
@@ -23,21 +21,8 @@ def predict(bundle, pictures):
     report = json.loads((bundle / "export.json").read_text(encoding="utf-8"))
     session = onnxruntime.InferenceSession(bundle / "onnx" / f"{report['name']}.onnx")
     names = [output.name for output in session.get_outputs()]
-    images = np.stack([_read(path, *report["image_shape"]) for path in pictures])
+    images = np.stack([pictures.read(path, *report["image_shape"]) for path in paths])
     return report["class_names"], dict(zip(names, session.run(names, {"images": images}), strict=True))
-
-
-def _read(path, height, width, channels):
-    """A picture as float32 `[height, width, channels]` in [0, 1]."""
-    with Image.open(path) as opened:
-        picture = opened.convert(MODES[channels])
-    if channels != 2:
-        pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
-        return pixels.reshape(height, width, channels) / np.float32(255)
-    middle = picture.width // 2
-    views = [picture.crop((x, 0, x + middle, picture.height)) for x in (0, middle)]
-    scaled = [np.asarray(view.resize((width, height), Image.Resampling.BILINEAR)) for view in views]
-    return np.stack(scaled, axis=-1) / np.float32(255)
 
 
 def main():

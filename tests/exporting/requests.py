@@ -2,12 +2,15 @@
 
 import importlib.util
 import io
+import sys
 from pathlib import Path
 
 import tensorflow as tf
 from PIL import Image
 
 CLIENTS = Path(__file__).parents[2] / "export" / "clients"
+# Clients that read pictures import what is beside them.
+sys.path.append(str(CLIENTS))
 
 
 def encoded(pixels, kind="PNG"):

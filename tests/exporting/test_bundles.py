@@ -365,11 +365,11 @@ def test_the_onnx_client_says_what_the_model_says_of_pictures(bundle, tiny_model
 
 
 @pytest.mark.parametrize("shape", [(96, 96, 2), (96, 96, 3), (96, 96, 1)])
-def test_the_onnx_client_reads_pictures_as_the_command_line_does(shape, tmp_path):
+def test_clients_read_pictures_as_the_command_line_does(shape, tmp_path):
     size = (96, 192) if shape[2] == 2 else (96, 96)
     path = tmp_path / "picture.png"
     path.write_bytes(encoded(np.random.default_rng(0).integers(0, 256, size, dtype="uint8")))
-    np.testing.assert_allclose(client("predict_onnx")._read(path, *shape), read_image(path, shape), atol=1e-6)
+    np.testing.assert_allclose(client("pictures").read(path, *shape), read_image(path, shape), atol=1e-6)
 
 
 @pytest.mark.slow
