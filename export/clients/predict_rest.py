@@ -15,6 +15,7 @@ from pathlib import Path
 def predict(url, pictures, timeout=10.0):
     """`[{"scores": [classes], "poses": [classes][...]}, ...]`, one per encoded picture.
 
+    A network with one output, such as `self_routing_smallnorb`, has no names there: `[[classes], ...]`.
     Errors: `RuntimeError` with the server's own words where it refuses the request.
     """
     instances = [{"b64": base64.b64encode(picture).decode()} for picture in pictures]
@@ -37,8 +38,8 @@ def main():
     options = parser.parse_args()
     answers = predict(options.url, [path.read_bytes() for path in options.pictures])
     for path, answer in zip(options.pictures, answers, strict=True):
-        score = max(answer["scores"])
-        print(f"{path}: class {answer['scores'].index(score)}, score {score:.3f}")
+        scores = answer["scores"] if isinstance(answer, dict) else answer
+        print(f"{path}: class {scores.index(max(scores))}, score {max(scores):.3f}")
 
 
 if __name__ == "__main__":

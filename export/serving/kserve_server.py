@@ -58,10 +58,8 @@ class Bundle(kserve.Model):
                 raise InvalidInput(f"values of {sorted(names)} are needed")
             columns = dict.fromkeys(names, columns)
         outputs = _run(signature, {name: _tensor(columns[name], names[name].dtype) for name in names})
-        if "inputs" in payload:
-            return {"outputs": {name: value.tolist() for name, value in outputs.items()}}
-        rows = zip(*(value.tolist() for value in outputs.values()), strict=True)
-        return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+        columns = {name: value.tolist() for name, value in outputs.items()}
+        return {"outputs": _unnamed(columns)} if "inputs" in payload else {"predictions": _rows(columns)}
 
     def _infer(self, request):
         """REST V2 and gRPC."""
@@ -115,6 +113,18 @@ def _of_rows(rows, names):
     if not all(isinstance(row, dict) and set(row) == set(names) for row in rows):
         return rows
     return {name: [row[name] for row in rows] for name in names}
+
+
+def _unnamed(columns):
+    """What TensorFlow Serving makes of columns: a single one comes without its name."""
+    return columns if len(columns) > 1 else next(iter(columns.values()))
+
+
+def _rows(columns):
+    """Objects of name and value, one for each row; of a single column its values."""
+    if len(columns) == 1:
+        return _unnamed(columns)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _tensor(values, dtype):

@@ -1,8 +1,12 @@
-"""What clients send to a bundle, and the scores that come back."""
+"""What clients send to a bundle, and the scores that come back; a server that answers them in this process."""
 
+import contextlib
+import http.server
 import importlib.util
 import io
+import json
 import sys
+import threading
 from pathlib import Path
 
 import tensorflow as tf
@@ -32,3 +36,23 @@ def client(name):
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def toy_server(answer):
+    """The address of a server of HTTP; `answer` makes status and JSON of path and body."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            status, said = answer(self.path, self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()

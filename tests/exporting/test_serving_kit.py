@@ -1,12 +1,10 @@
 """The deployment kit in export/: manifests that name what exists, and clients that call a server."""
 
 import base64
-import http.server
 import json
 import re
 import shutil
 import subprocess
-import threading
 from concurrent import futures
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from exporting.requests import client
+from exporting.requests import client, toy_server
 from google.protobuf import text_format
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
@@ -114,32 +112,20 @@ def expected(signatures, pictures):
 
 @pytest.fixture
 def rest(signatures):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            assert self.path == "/v1/models/efficient_mnist:predict"
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert request["signature_name"] == "predict_bytes"
-            try:
-                images = [base64.b64decode(row["b64"], validate=True) for row in request["instances"]]
-                outputs = signatures.predict_bytes(tf.constant(images))
-                rows = [
-                    {"scores": s.tolist(), "poses": p.tolist()}
-                    for s, p in zip(*map(np.asarray, outputs.values()), strict=True)
-                ]
-                status, answer = 200, {"predictions": rows}
-            except tf.errors.InvalidArgumentError as error:
-                status, answer = 400, {"error": error.message}
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+    def answer(path, body):
+        assert path == "/v1/models/efficient_mnist:predict"
+        request = json.loads(body)
+        assert request["signature_name"] == "predict_bytes"
+        images = [base64.b64decode(row["b64"], validate=True) for row in request["instances"]]
+        try:
+            outputs = signatures.predict_bytes(tf.constant(images))
+        except tf.errors.InvalidArgumentError as error:
+            return 400, {"error": error.message}
+        rows = zip(*map(np.asarray, outputs.values()), strict=True)
+        return 200, {"predictions": [{"scores": s.tolist(), "poses": p.tolist()} for s, p in rows]}
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}/v1/models/efficient_mnist"
-        server.shutdown()
+    with toy_server(answer) as url:
+        yield f"{url}/v1/models/efficient_mnist"
 
 
 @pytest.fixture
@@ -168,6 +154,15 @@ def test_the_rest_client_gets_scores_and_poses(rest, pictures, expected):
     answers = client("predict_rest").predict(rest, [path.read_bytes() for path in pictures])
     np.testing.assert_allclose([answer["scores"] for answer in answers], expected, atol=1e-6)
     assert np.shape(answers[0]["poses"]) == (10, 16)
+
+
+def test_the_rest_client_prints_the_class_of_a_network_with_one_output(monkeypatch, capsys, pictures):
+    with toy_server(lambda path, body: (200, {"predictions": [[0.25, 0.75]]})) as url:
+        monkeypatch.setattr(
+            "sys.argv", ["predict_rest.py", str(pictures[0]), "--url", f"{url}/v1/models/net"]
+        )
+        client("predict_rest").main()
+    assert capsys.readouterr().out == f"{pictures[0]}: class 1, score 0.750\n"
 
 
 def test_the_rest_client_passes_on_the_servers_words(rest):
