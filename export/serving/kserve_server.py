@@ -75,7 +75,7 @@ class Bundle(kserve.Model):
         return kserve.InferResponse(request.id, self.name, answer)
 
     def _signature(self, name):
-        if name not in self.model.signatures:
+        if not isinstance(name, str) or name not in self.model.signatures:
             raise InvalidInput(f"no signature {name!r}; there are {sorted(self.model.signatures)}")
         return self.model.signatures[name]
 
@@ -93,7 +93,7 @@ def _parsed(payload):
         return payload
     try:
         return json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not JSON: {error}") from error
 
 
@@ -134,7 +134,7 @@ def _tensor(values, dtype):
             values = [base64.b64decode(value["b64"], validate=True) for value in values]
             return tf.constant(values, tf.string)
         return tf.constant(np.asarray(values, dtype.as_numpy_dtype))
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
         raise InvalidInput(f"values are not {dtype.name}: {error}") from error
 
 

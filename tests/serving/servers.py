@@ -81,11 +81,10 @@ class Server:
         allowed = max(TOLERANCE * max(1.0, float(np.abs(wanted).max())), ROUNDINGS * rounding)
         np.testing.assert_allclose(found, wanted, rtol=0.0, atol=allowed)
 
-    def post(self, body):
+    def post(self, body, kind="application/json"):
         """Status and answer, parsed, of a prediction; `body` is JSON, or bytes that may be none."""
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.model}:predict", body, headers)
+        request = urllib.request.Request(f"{self.model}:predict", body, {"Content-Type": kind})
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
                 return response.status, json.load(response)

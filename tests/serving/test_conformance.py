@@ -111,6 +111,9 @@ REFUSED = {
     "an empty column": lambda shape: {"inputs": []},
     "another input": lambda shape: {"inputs": {"pictures": [image(shape)]}},
     "no such signature": lambda shape: {"signature_name": "nothing", "instances": [image(shape)]},
+    "a signature that is no name": lambda shape: {"signature_name": ["a"], "instances": [image(shape)]},
+    "a number of 400 digits": lambda shape: {"instances": [image(shape, 10**400)]},
+    "lists in lists in lists": lambda shape: b'{"instances": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "rows and columns": lambda shape: {"instances": [image(shape)], "inputs": [image(shape)]},
     "neither": lambda shape: {},
     "no object": lambda shape: [],
@@ -123,10 +126,12 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_wrong_is_an_error_object_and_the_server_goes_on(server, what):
     shape = server.report["image_shape"]
-    status, answer = server.post(REFUSED[what](shape))
-    assert 400 <= status < 500, answer
-    assert isinstance(answer["error"], str)
-    assert answer["error"]
+    # Clients need not say that it is JSON: `curl --data` says that it is a form.
+    for kind in ("application/json", "application/x-www-form-urlencoded"):
+        status, answer = server.post(REFUSED[what](shape), kind)
+        assert 400 <= status < 500, answer
+        assert isinstance(answer["error"], str)
+        assert answer["error"]
     assert server.post({"instances": [image(shape)]})[0] == 200
 
 
