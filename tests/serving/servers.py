@@ -95,6 +95,8 @@ class Server:
 class TensorFlowServing(Server):
     """What listens at `CAPSZOO_SERVER`."""
 
+    may_merge = True
+
     def available(self):
         (version,) = get(self.model)["model_version_status"]
         return version["state"] == "AVAILABLE"
@@ -122,6 +124,7 @@ class KServe(Server):
 
     grpc: str
     python: Path
+    may_merge = False
 
     def available(self):
         return get(self.model)["ready"]
