@@ -13,6 +13,7 @@ from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.roofline import roofline
 from capszoo.benchmarking.startup import startup
+from capszoo.exporting import servers
 from capszoo.progress import QUIET
 from capszoo.zoo import presets, recipes
 
@@ -41,7 +42,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     weights = published and presets.get_preset(str(recipe)).card is not None
     recipe = recipes.read_recipe(recipe, overrides)
     if bundle is None and published:
-        bundle = _newest_bundle(recipe.name)
+        bundle = servers.newest(servers.PUBLISHED / recipe.name)
     prepare()
     machine = facts()
     names, reason = networks.variants(recipe)
@@ -154,9 +155,3 @@ def _rows(work, size, functions, seconds):
 def _sentence(what, rows):
     """One line that tells how it goes."""
     return f"{what}: " + ", ".join(f"{row['variant']} {row['images_per_second']:,.1f}/s" for row in rows)
-
-
-def _newest_bundle(name):
-    """The folder of the highest version of a preset's bundle in a checkout, or None."""
-    versions = (Path(__file__).parents[2] / "export" / "models" / name).glob("[0-9]*")
-    return max(versions, key=lambda path: int(path.name), default=None)

@@ -25,8 +25,10 @@ class NoServer(RuntimeError):
 
 def newest(folder):
     """The version with the highest number in the folder of a model; None where there is none."""
-    versions = [path for path in Path(folder).glob("[0-9]*") if (path / "saved_model.pb").is_file()]
-    return max(versions, key=lambda path: int(path.name)) if versions else None
+    complete = [path.parent for path in Path(folder).glob("*/saved_model.pb")]
+    # A server too goes by names that are numbers, and takes no notice of 1_old.
+    versions = [path for path in complete if path.name.isdecimal()]
+    return max(versions, key=lambda path: int(path.name), default=None)
 
 
 def environment(bundle):

@@ -91,6 +91,14 @@ def test_a_server_gets_the_environment_of_the_bundle_unless_there_is_another(
     assert all(arguments[arguments.index(servers.THREADS) - 1] == "-e" for arguments in started)
 
 
+def test_a_folder_that_is_no_version_is_passed_over(run, started, on_the_path, tmp_path):
+    on_the_path.add("tensorflow_model_server")
+    bundles = has(tmp_path, "net", "1", "1_old", "old")
+    assert servers.newest(bundles / "net") == bundles / "net" / "1"
+    assert run("serve", "net", "--bundles", bundles)[0] == 0
+    assert servers.newest(has(tmp_path, "other", "1_old") / "other") is None
+
+
 def test_a_published_bundle_is_served_where_there_is_no_other(run, started, on_the_path, tmp_path):
     on_the_path.add("tensorflow_model_server")
     run("serve", "efficient_mnist", "--bundles", tmp_path)
