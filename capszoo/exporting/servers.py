@@ -46,7 +46,7 @@ def command(name, bundle, port, grpc_port, python):
       port, grpc_port: of REST and of gRPC.
       python: an interpreter, which is asked whether it has `kserve` and `tensorflow`.
 
-    Errors: `NoServer` naming what was looked for.
+    Errors: `NoServer` naming what was looked for, or a `python` that cannot be started.
     """
     bundle = Path(bundle).resolve()
     if shutil.which("tensorflow_model_server"):
@@ -72,4 +72,9 @@ def _has_kserve(python):
     check = (
         "from importlib.util import find_spec as f; raise SystemExit(not (f('kserve') and f('tensorflow')))"
     )
-    return subprocess.run([python, "-c", check], check=False).returncode == 0
+    try:
+        return subprocess.run([python, "-c", check], check=False).returncode == 0
+    except OSError as error:
+        raise NoServer(
+            f"a Python that can be started is needed (--python). Received: {python} ({error.strerror})"
+        ) from error

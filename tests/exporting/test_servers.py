@@ -99,6 +99,15 @@ def test_a_folder_that_is_no_version_is_passed_over(run, started, on_the_path, t
     assert servers.newest(has(tmp_path, "other", "1_old") / "other") is None
 
 
+def test_a_python_that_is_not_there_is_named(run, started, on_the_path, tmp_path):
+    on_the_path.add("docker")
+    status, _, said = run("serve", "net", "--bundles", has(tmp_path, "net", "1"), "--python", "/nonexistent")
+    assert status == 1
+    assert "--python" in said
+    assert "/nonexistent" in said
+    assert started == []
+
+
 def test_a_published_bundle_is_served_where_there_is_no_other(run, started, on_the_path, tmp_path):
     on_the_path.add("tensorflow_model_server")
     run("serve", "efficient_mnist", "--bundles", tmp_path)
