@@ -14,27 +14,48 @@ from capszoo.cli.app import Trained, app
 def serve(
     name: Trained,
     bundles: Annotated[
-        Path, typer.Option(help="Folder with bundles; where NAME is not in it, it is exported there.")
-    ] = Path("bundles"),
+        Path | None,
+        typer.Option(
+            help="Folder with bundles; where NAME is not in it, it is exported there. By default bundles/, of a run "
+            "in its folder."
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="Of REST.")] = 8501,
     grpc_port: Annotated[int, typer.Option(help="Of gRPC.")] = 8500,
     python: Annotated[
         Path, typer.Option(help="A Python with kserve and tensorflow, for KServe's model server.")
     ] = Path(sys.executable),
 ):
-    """Start a model server that is here (TensorFlow Serving, KServe's, or Docker's) on a preset's bundle."""
+    """Start a model server that is here (TensorFlow Serving, KServe's, or Docker's) on a preset's or run's bundle."""
     from capszoo.exporting import servers
+    from capszoo.zoo.recipes import is_run
 
-    model = Path(name).name
-    bundle = servers.newest(bundles / model) or servers.newest(servers.PUBLISHED / model)
+    run = Path(name).resolve() if is_run(name) else None
+    if run is None and Path(name).name != name:
+        raise ValueError(f"a preset's name or the folder of a run is needed. Received: {name}")
+    model = run.name if run else name
+    bundles = bundles or (run or Path()) / "bundles"
+    bundle, new = _bundle(bundles / model, run)
     # Before an export of minutes for which there is no server.
-    start = servers.command(model, bundle or bundles / model / "1", port, grpc_port, python)
+    start = servers.command(model, bundle or new, port, grpc_port, python)
     if bundle is None:
         import capszoo as zoo
 
-        typer.echo(f"exporting {model} to {bundles / model / '1'}")
-        zoo.export(zoo.load(name), bundles, name=model)
-        bundle = bundles / model / "1"
+        typer.echo(f"exporting {model} to {new}")
+        zoo.export(zoo.load(name), bundles, name=model, version=int(new.name))
+        bundle = new
     typer.echo(f"http://localhost:{port}/v1/models/{model}: {' '.join(start)}")
     sys.stdout.flush()
     os.execvpe(start[0], start, {**servers.environment(bundle), **os.environ})
+
+
+def _bundle(folder, run):
+    """The version to serve, None where there is none yet, and the next one in `folder`."""
+    from capszoo.exporting import servers
+
+    newest = servers.newest(folder)
+    new = folder / str(int(newest.name) + 1 if newest else 1)
+    if run is None:
+        return newest or servers.newest(servers.PUBLISHED / folder.name), new
+    # Never a published bundle, whose weights are others.
+    return (None if newest and servers.outdated(newest, run) else newest), new

@@ -31,6 +31,14 @@ def newest(folder):
     return max(versions, key=lambda path: int(path.name), default=None)
 
 
+def outdated(bundle, run):
+    """Whether the run in the folder `run` has got better weights since `bundle` was exported."""
+    from capszoo.training.folder import BEST
+
+    best = Path(run) / BEST
+    return best.is_file() and best.stat().st_mtime > (bundle / "saved_model.pb").stat().st_mtime
+
+
 def environment(bundle):
     """Variables with which a server answers faster from `bundle`, see `capszoo.export`; {} where it names none."""
     report = Path(bundle) / REPORT

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import capszoo as zoo
 from capszoo.exporting import servers
 
 
@@ -97,6 +98,71 @@ def test_a_folder_that_is_no_version_is_passed_over(run, started, on_the_path, t
     assert servers.newest(bundles / "net") == bundles / "net" / "1"
     assert run("serve", "net", "--bundles", bundles)[0] == 0
     assert servers.newest(has(tmp_path, "other", "1_old") / "other") is None
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """What was exported, in place of exporting: what was loaded, and the folder."""
+    exports = []
+
+    def export(model, directory, *, name, version=1):
+        exports.append((model, has(directory, name, str(version)) / name / str(version)))
+
+    monkeypatch.setattr(zoo, "load", lambda name: name)
+    monkeypatch.setattr(zoo, "export", export)
+    return exports
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a run that has the name of a preset with a published bundle."""
+    folder = tmp_path / "runs" / "efficient_mnist"
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").touch()
+    (folder / "best.safetensors").touch()
+    return folder
+
+
+def test_of_a_run_its_own_weights_are_served_not_the_published_bundle(
+    run, started, exported, on_the_path, trained
+):
+    on_the_path.add("tensorflow_model_server")
+    status, said, _ = run("serve", trained)
+    own = trained / "bundles" / "efficient_mnist"
+    assert status == 0
+    assert exported == [(str(trained), own / "1")]
+    assert started[0][-2:] == ["--model_name=efficient_mnist", f"--model_base_path={own}"]
+    assert "/v1/models/efficient_mnist" in said
+
+
+def test_a_run_with_newer_weights_than_its_bundle_is_exported_again(
+    run, started, exported, on_the_path, trained, tmp_path
+):
+    on_the_path.add("tensorflow_model_server")
+    bundles = has(tmp_path / "bundles", "efficient_mnist", "9")
+    written = (bundles / "efficient_mnist" / "9" / "saved_model.pb").stat().st_mtime
+    for seconds, versions in ((-1, []), (1, ["10"])):
+        os.utime(trained / "best.safetensors", (written, written + seconds))
+        assert run("serve", trained, "--bundles", bundles)[0] == 0
+        assert [folder.name for _, folder in exported] == versions
+    assert len(started) == 2
+
+
+def test_a_run_in_this_folder_has_the_folders_name(run, started, exported, on_the_path, trained, monkeypatch):
+    on_the_path.add("tensorflow_model_server")
+    monkeypatch.chdir(trained)
+    run("serve", ".")
+    assert "--model_name=efficient_mnist" in started[0]
+
+
+@pytest.mark.parametrize("name", [".", "nowhere/efficient_mnist"])
+def test_a_folder_that_is_no_run_is_refused(run, started, on_the_path, monkeypatch, tmp_path, name):
+    on_the_path.add("tensorflow_model_server")
+    monkeypatch.chdir(tmp_path)
+    status, _, said = run("serve", name)
+    assert status == 1
+    assert "the folder of a run is needed" in said
+    assert started == []
 
 
 def test_a_python_that_is_not_there_is_named(run, started, on_the_path, tmp_path):
