@@ -25,6 +25,9 @@ def serve(
     python: Annotated[
         Path, typer.Option(help="A Python with kserve and tensorflow, for KServe's model server.")
     ] = Path(sys.executable),
+    batching: Annotated[
+        bool, typer.Option("--batching", help="Compute requests that come together in one batch.")
+    ] = False,
 ):
     """Start a model server that is here (TensorFlow Serving, KServe's, or Docker's) on a preset's or run's bundle."""
     from capszoo.exporting import servers
@@ -37,7 +40,7 @@ def serve(
     bundles = bundles or (run or Path()) / "bundles"
     bundle, new = _bundle(bundles / model, run)
     # Before an export of minutes for which there is no server.
-    start = servers.command(model, bundle or new, port, grpc_port, python)
+    start = servers.command(model, bundle or new, port, grpc_port, python, batching)
     if bundle is None:
         import capszoo as zoo
 

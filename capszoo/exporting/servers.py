@@ -45,7 +45,7 @@ def environment(bundle):
     return json.loads(report.read_text(encoding="utf-8")).get("environment", {}) if report.is_file() else {}
 
 
-def command(name, bundle, port, grpc_port, python):
+def command(name, bundle, port, grpc_port, python, batching=False):
     """The command that starts the first of TensorFlow Serving, KServe's model server and Docker that is here.
 
     where:
@@ -53,27 +53,41 @@ def command(name, bundle, port, grpc_port, python):
       bundle: the folder of one version.
       port, grpc_port: of REST and of gRPC.
       python: an interpreter, which is asked whether it has `kserve` and `tensorflow`.
+      batching: whether requests that come together are computed together, which KServe's cannot.
 
     Errors: `NoServer` naming what was looked for, or a `python` that cannot be started.
     """
     bundle = Path(bundle).resolve()
     if shutil.which("tensorflow_model_server"):
         ports = f"--rest_api_port={port}", f"--port={grpc_port}"
-        return "tensorflow_model_server", *ports, f"--model_name={name}", f"--model_base_path={bundle.parent}"
-    if _has_kserve(python):
+        options = _batching(bundle) if batching else ()
+        model = f"--model_name={name}", f"--model_base_path={bundle.parent}"
+        return "tensorflow_model_server", *ports, *model, *options
+    if not batching and _has_kserve(python):
         script = next(path for path in KSERVE_SERVER if path.is_file())
         ports = "--http_port", str(port), "--grpc_port", str(grpc_port)
         return str(python), str(script), "--model_name", name, "--bundle", str(bundle), *ports
     if shutil.which("docker"):
         ports = "-p", f"127.0.0.1:{port}:8501", "-p", f"127.0.0.1:{grpc_port}:8500"
         mount = "-v", f"{bundle.parent}:/models/{name}:ro", "-e", f"MODEL_NAME={name}"
+        options = _batching(Path("/models", name, bundle.name)) if batching else ()
         # Docker hands on the variable's value here, where it has one.
-        return "docker", "run", "--rm", *ports, *mount, "-e", THREADS, IMAGE
+        return "docker", "run", "--rm", *ports, *mount, "-e", THREADS, IMAGE, *options
+    if batching:
+        raise NoServer(
+            "no model server that batches was found. Looked for tensorflow_model_server on the path and for docker; "
+            "KServe's does not batch"
+        )
     raise NoServer(
         "no model server was found. Looked for tensorflow_model_server on the path, for kserve and tensorflow in "
         f"{python} (pip install kserve tensorflow-cpu, best in an environment of its own, then --python), "
         "and for docker"
     )
+
+
+def _batching(bundle):
+    """TensorFlow Serving's options for what `bundle` says of batches; the folder is the one that the server sees."""
+    return "--enable_batching=true", f"--batching_parameters_file={bundle / 'batching_params.pbtxt'}"
 
 
 def _has_kserve(python):

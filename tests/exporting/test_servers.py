@@ -174,6 +174,25 @@ def test_a_python_that_is_not_there_is_named(run, started, on_the_path, tmp_path
     assert started == []
 
 
+def test_batching_is_as_the_bundle_says(run, started, on_the_path, tmp_path):
+    bundles = has(tmp_path, "net", "1", "2")
+    for program, folder in (("docker", "/models/net/2"), ("tensorflow_model_server", bundles / "net" / "2")):
+        on_the_path.add(program)
+        run("serve", "net", "--bundles", bundles, "--batching")
+        assert started[-1][0] == program
+        assert started[-1][-2:] == [
+            "--enable_batching=true", f"--batching_parameters_file={folder}/batching_params.pbtxt",
+        ]  # fmt: skip
+
+
+def test_kserve_is_not_started_where_batching_is_wanted(run, started, on_the_path, monkeypatch, tmp_path):
+    monkeypatch.setattr(servers, "_has_kserve", lambda python: True)
+    status, _, said = run("serve", "net", "--bundles", has(tmp_path, "net", "1"), "--batching")
+    assert status == 1
+    assert "KServe's does not batch" in said
+    assert started == []
+
+
 def test_a_published_bundle_is_served_where_there_is_no_other(run, started, on_the_path, tmp_path):
     on_the_path.add("tensorflow_model_server")
     run("serve", "efficient_mnist", "--bundles", tmp_path)
