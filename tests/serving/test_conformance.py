@@ -12,9 +12,11 @@ import threading
 import urllib.error
 import urllib.request
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving.servers import TensorFlowServing
 
 # Numbers in a huge batch: 2,048 digits, or 87 stereo pairs; either is more than a SavedModel computes at once.
 HUGE = 2048 * 28 * 28
@@ -84,6 +86,32 @@ def test_grpc_says_the_same(server, expected, tmp_path):
     answer = server.over_grpc(images, tmp_path)
     for name, values in wanted.items():
         server.close(np.reshape(answer[name], values.shape), values, name)
+
+
+@pytest.fixture
+def tensorflow_serving(server):
+    """The gRPC of KServe's server is another one, without a choice of signatures."""
+    if not isinstance(server, TensorFlowServing):
+        pytest.skip("no TensorFlow Serving")
+    return server
+
+
+def test_grpc_reads_pictures(tensorflow_serving):
+    server = tensorflow_serving
+    answer = server.rpc("predict_bytes", image_bytes=server.pictures)
+    local = server.signatures["predict_bytes"](image_bytes=tf.constant(server.pictures))
+    assert set(answer) == set(local)
+    for name, values in local.items():
+        server.close(answer[name], values, name)
+
+
+def test_grpc_refuses_another_shape_and_the_server_goes_on(tensorflow_serving, expected):
+    images, _ = expected
+    with pytest.raises(grpc.RpcError) as refused:
+        tensorflow_serving.rpc("serving_default", images=images[:, :, :-1])
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details()
+    assert tensorflow_serving.rpc("serving_default", images=images)
 
 
 def test_pictures_in_base64_are_read(server):
