@@ -19,7 +19,7 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
 # As in a bundle's batching_params.pbtxt.
-MAX_BATCH = 64
+MAX_BATCH = 32
 
 
 def bind(triton, bundle, delay):
