@@ -1,19 +1,44 @@
-"""Pictures as what a network takes: pip install numpy pillow."""
+"""Pictures as what a network takes, read as the signature `predict_bytes` reads them: pip install numpy pillow."""
 
 import numpy as np
 from PIL import Image
 
-MODES = {1: "L", 2: "L", 3: "RGB"}
+# ITU-R 601: red, green and blue as grey.
+LUMA = np.array([0.299, 0.587, 0.114], "float32")
 
 
 def read(path, height, width, channels):
-    """A picture as float32 `[height, width, channels]` in [0, 1]."""
-    with Image.open(path) as opened:
-        picture = opened.convert(MODES[channels])
-    if channels != 2:
-        pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
-        return pixels.reshape(height, width, channels) / np.float32(255)
-    middle = picture.width // 2
-    views = [picture.crop((x, 0, x + middle, picture.height)) for x in (0, middle)]
-    scaled = [np.asarray(view.resize((width, height), Image.Resampling.BILINEAR)) for view in views]
-    return np.stack(scaled, axis=-1) / np.float32(255)
+    """A picture as float32 `[height, width, channels]` in [0, 1]; of 16 bits of colour Pillow gives 8.
+
+    Errors: `ValueError` for a stereo network and a picture that has not the aspect ratio of two views.
+    """
+    colours = _over_black(path)
+    if channels == 3:
+        planes = np.moveaxis(colours, -1, 0)
+    elif channels == 2:
+        planes = np.split(_two_views(colours @ LUMA, height, width, path), 2, axis=1)
+    else:
+        planes = [colours @ LUMA]
+    scaled = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in planes]
+    return np.stack(scaled, axis=-1).clip(0, 1)
+
+
+def _over_black(path):
+    """Colours float32 `[h, w, 3]` in [0, 1] of a PNG or JPEG; transparency shows black."""
+    with Image.open(path, formats=("PNG", "JPEG")) as picture:
+        # 16 bits of grey; Pillow would clip them to 8.
+        if picture.mode.startswith("I"):
+            return np.repeat(np.asarray(picture, "float32")[..., None] / 65535, 3, axis=-1)
+        pixels = np.asarray(picture.convert("RGBA"), "float32") / 255
+    return pixels[..., :3] * pixels[..., 3:]
+
+
+def _two_views(grey, height, width, path):
+    """`grey`, unless it has not the aspect ratio of two views: one alone would be cut in half and stretched."""
+    rows, columns = grey.shape
+    if columns % 2 or columns * height != rows * 2 * width:
+        raise ValueError(
+            f"expected two views of the aspect ratio {height}x{width} (height x width) side by side. "
+            f"Received: {rows}x{columns} pixels in {path}"
+        )
+    return grey

@@ -17,9 +17,9 @@ PRECISION = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
 def predict(bundle, paths):
-    """`(labels, {"scores": [n, classes], "poses": [n, classes, ...]})` of the pictures at n paths.
+    """`(labels, {"scores": [n, classes], "poses": [n, classes, ...]})` of the pictures at n paths; labels may be None.
 
-    The file takes whatever it is given: numbers outside [0, 1] and NaN are not refused.
+    Errors: `ValueError`, naming the file, for what is not the picture of two views where the network needs two.
     """
     report = json.loads((bundle / "export.json").read_text(encoding="utf-8"))
     model = openvino.Core().compile_model(bundle / "onnx" / f"{report['name']}.onnx", "CPU", PRECISION)
@@ -38,7 +38,8 @@ def main():
     options = parser.parse_args()
     labels, outputs = predict(options.bundle, options.pictures)
     for path, scores in zip(options.pictures, outputs["scores"], strict=True):
-        print(f"{path}: {labels[scores.argmax()]} {scores.max():.3f}")
+        best = scores.argmax()
+        print(f"{path}: {labels[best] if labels else f'class {best}'} {scores[best]:.3f}")
 
 
 if __name__ == "__main__":
