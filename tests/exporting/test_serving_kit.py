@@ -87,6 +87,13 @@ def test_every_manifest_runs_the_same_version_of_the_server():
     assert {image for image, _, _ in containers()} == {f"tensorflow/serving:{version}"}
 
 
+def test_the_kits_page_names_what_exists():
+    named = set(re.findall(r"\bexport/[\w./*-]*\w|\S+\.png\b", (KIT / "README.md").read_text()))
+    assert any(path.endswith(".png") for path in named)
+    for path in named:
+        assert list(KIT.parent.glob(path)), path
+
+
 # Clients, against servers that answer as TensorFlow Serving's documentation says
 
 
