@@ -1,5 +1,6 @@
 """What is published holds: weights load and behave, pictures are read, bundles agree, numbers can be measured again."""
 
+import dataclasses
 import functools
 import warnings
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_the_card_is_complete_and_rendered(name):
         if metric.wrong is not None:
             assert metric.n > 1000
             assert metric.value == metric.wrong / metric.n
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_recipe_is_what_the_weights_were_trained_by(name):
+    """But for data that stand in for those in the name: else `capszoo train` would make other weights."""
+    published = capszoo.get_preset(name)
+    recipe = recipes.read_recipe(name, [f"data.name={published.card.trained_on}"])
+    ignored = recipe.train.ignored & published.recipe.train.ignored
+    values = {field: getattr(published.recipe.train, field) for field in ignored}
+    train = dataclasses.replace(recipe.train, **values)
+    assert train == published.recipe.train
+    for part in ("model", "data", "stages"):
+        assert getattr(recipe, part) == getattr(published.recipe, part)
 
 
 def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
