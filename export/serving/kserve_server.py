@@ -133,7 +133,10 @@ def _tensor(values, dtype):
         if dtype == tf.string:
             values = [base64.b64decode(value["b64"], validate=True) for value in values]
             return tf.constant(values, tf.string)
-        return tf.constant(np.asarray(values, dtype.as_numpy_dtype))
+        array = np.asarray(values)
+        if array.dtype.kind not in "iuf":  # NumPy would read strings as numbers.
+            raise TypeError("numbers are needed")
+        return tf.constant(array.astype(dtype.as_numpy_dtype))
     except (KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
         raise InvalidInput(f"values are not {dtype.name}: {error}") from error
 

@@ -140,6 +140,7 @@ REFUSED = {
     "another input": lambda shape: {"inputs": {"pictures": [image(shape)]}},
     "no such signature": lambda shape: {"signature_name": "nothing", "instances": [image(shape)]},
     "a signature that is no name": lambda shape: {"signature_name": ["a"], "instances": [image(shape)]},
+    "strings for numbers": lambda shape: {"instances": [image(shape, "0.5")]},
     "a number of 400 digits": lambda shape: {"instances": [image(shape, 10**400)]},
     "lists in lists in lists": lambda shape: b'{"instances": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "rows and columns": lambda shape: {"instances": [image(shape)], "inputs": [image(shape)]},
