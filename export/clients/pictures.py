@@ -1,4 +1,10 @@
-"""Pictures as what a network takes, read as the signature `predict_bytes` reads them: pip install numpy pillow."""
+"""What clients without a server share: how `predict_bytes` reads pictures, and the command line.
+
+pip install numpy pillow
+"""
+
+import argparse
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -42,3 +48,21 @@ def _two_views(grey, height, width, path):
             f"Received: {rows}x{columns} pixels in {path}"
         )
     return grey
+
+
+def print_classes(predict, description):
+    """Prints the most active class and its score of each picture on the command line.
+
+    where:
+      predict: of the folder of a bundle and n paths, `(labels or None, {"scores": [n, classes], ...})`.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pictures", nargs="+", type=Path)
+    parser.add_argument("--bundle", type=Path, default=Path("export/models/efficient_mnist/1"))
+    options = parser.parse_args()
+    labels, outputs = predict(options.bundle, options.pictures)
+    for path, scores in zip(options.pictures, outputs["scores"], strict=True):
+        best = scores.argmax()
+        print(f"{path}: {labels[best] if labels else f'class {best}'} {scores[best]:.3f}")

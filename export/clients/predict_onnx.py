@@ -4,9 +4,7 @@ python predict_onnx.py picture.png ... [--bundle export/models/efficient_mnist/1
 A stereo pair is one picture, the left view in its left half.
 """
 
-import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -25,19 +23,5 @@ def predict(bundle, paths):
     return report["class_names"], dict(zip(names, session.run(names, {"images": images}), strict=True))
 
 
-def main():
-    """Prints the most active class of each picture and its score."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("pictures", nargs="+", type=Path)
-    parser.add_argument("--bundle", type=Path, default=Path("export/models/efficient_mnist/1"))
-    options = parser.parse_args()
-    labels, outputs = predict(options.bundle, options.pictures)
-    for path, scores in zip(options.pictures, outputs["scores"], strict=True):
-        best = scores.argmax()
-        print(f"{path}: {labels[best] if labels else f'class {best}'} {scores[best]:.3f}")
-
-
 if __name__ == "__main__":
-    main()
+    pictures.print_classes(predict, __doc__)

@@ -79,7 +79,7 @@ def test_without_class_names_the_number_of_the_class_is_printed(script, monkeypa
     (tmp_path / "export.json").write_text(json.dumps(report))
     picture = published / "assets.extra" / "examples" / "0.png"
     monkeypatch.setattr("sys.argv", ["predict_onnx.py", str(picture), "--bundle", str(tmp_path)])
-    script.main()
+    script.pictures.print_classes(script.predict, "")
     with np.load(published / "assets.extra" / "examples" / "examples.npz") as stored:
         best = stored["scores"][0].argmax()
     assert capsys.readouterr().out.startswith(f"{picture}: class {best} ")
