@@ -10,6 +10,8 @@ import filelock
 
 from capszoo.config import ConfigError
 
+LOCK = ".lock"
+
 
 @contextlib.contextmanager
 def naming(path):
@@ -62,7 +64,7 @@ def locked(directory, busy: str):
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(directory / ".lock")
+    lock = filelock.FileLock(directory / LOCK)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:

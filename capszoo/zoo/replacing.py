@@ -9,7 +9,8 @@ import re
 import shutil
 from pathlib import Path
 
-from capszoo.training.files import is_temporary, locked
+from capszoo.config import ConfigError
+from capszoo.training.files import LOCK, is_temporary, locked
 from capszoo.zoo.card import read_card, write_card
 from capszoo.zoo.locating import CARD, hashed_name
 
@@ -21,9 +22,10 @@ def replacing_preset(folder):
     """An empty folder, for the files of a preset; at the end `replace` makes them those of the preset in `folder`.
 
     Whatever an earlier one has left, who was killed, is cleared. After an error nothing has changed.
-    Errors: `ConfigError` where another process publishes the preset.
+    Errors: `ConfigError` where another process publishes the preset, and for a folder of anything but a preset.
     """
     folder = Path(folder)
+    _require_preset(folder)
     new = folder / NEW
     with locked(folder, f"another process is publishing in {folder}. Wait for it."):
         try:
@@ -45,6 +47,24 @@ def replace(folder, card):
     _clear(folder)
 
 
+def _require_preset(folder):
+    """Errors: `ConfigError` unless `folder` has a card or nothing that publishing has not made."""
+    if (folder / CARD).exists() or not folder.exists():
+        return
+    others = [
+        path.name for path in folder.iterdir() if path.name not in (LOCK, NEW) and not _left_behind(path)
+    ]
+    if others:
+        raise ConfigError(
+            f"{folder} holds no preset but other files, such as {min(others)}. Publish elsewhere with --out."
+        )
+
+
+def _left_behind(path):
+    """Whether a file is what publishing leaves where its process is killed."""
+    return is_temporary(path) or re.fullmatch(r"[0-9a-f]{64}\.\w+", path.name) is not None
+
+
 def _clear(folder):
     """Gives files their published names, where the card knows them by their hash, and removes what nobody knows."""
     if (folder / CARD).exists():
@@ -55,5 +75,5 @@ def _clear(folder):
     for path in folder.iterdir():
         if path.name == NEW:
             shutil.rmtree(path)
-        elif is_temporary(path) or re.fullmatch(r"[0-9a-f]{64}\.\w+", path.name):
+        elif _left_behind(path):
             path.unlink()

@@ -131,6 +131,15 @@ def test_a_first_publication_that_fails_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_of_anything_else_is_refused_and_stays(zoo, published, tmp_path, run):
+    (tmp_path / "tiny_mnist").mkdir()
+    (tmp_path / "tiny_mnist" / "picture.png").write_bytes(b"own")
+    status, _, error = run("publish", "tiny_mnist", "--run", published / "run", "--out", tmp_path)
+    assert status == 1
+    assert "tiny_mnist holds no preset but other files, such as picture.png" in error
+    assert [path.name for path in (tmp_path / "tiny_mnist").iterdir()] == ["picture.png"]
+
+
 @pytest.mark.parametrize("dtype", ["int4", "float64", "bfloat16"])
 def test_weights_are_stored_as_what_they_can_be_loaded_from(zoo, published, run, dtype):
     before = {path: path.read_bytes() for path in zoo.iterdir()}
