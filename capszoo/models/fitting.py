@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.data.checking import check_shape, check_values
-from capszoo.models.freezing import scale_rates
+from capszoo.models.freezing import scale_rates, updating
 from capszoo.models.targets import check_labels, label_tensors
 
 
@@ -72,9 +72,7 @@ class Fitting:
             batch["labels"], valid = label_tensors(labels, count, self.model.labels_per_image)
         if training and self.objective.scheduled and self.plan:
             start, end = self.plan
-            # On JAX a step is given the optimiser's variables, of which the first counts the steps.
-            done = state[0][2][0] if state else self.model.optimizer.iterations
-            progress = (ops.cast(done, "float32") - start) / max(1, end - start)
+            progress = (ops.cast(self._steps(*state), "float32") - start) / max(1, end - start)
             batch["progress"] = ops.clip(progress, 0.0, 1.0)
         inputs, targets = self.objective.arrange(batch)
         if "scores" in targets:
@@ -82,6 +80,17 @@ class Fitting:
             valid = ops.expand_dims(valid, -1)
             targets["scores"] = ops.where(valid, targets["scores"], float("nan"))
         return *state, (inputs, targets) if weights is None else (inputs, targets, weights)
+
+    def _steps(self, state=None):
+        """How many steps were taken; on JAX `state` has the values of the optimiser's variables."""
+        steps = updating(self.model.optimizer).iterations
+        if state is None:
+            return steps
+        return next(
+            value
+            for variable, value in zip(self.model.optimizer.variables, state[2], strict=True)
+            if variable is steps
+        )
 
     def schedule(self, initial_epoch):
         """A callback that tells the objective when `fit` will end."""
@@ -108,7 +117,7 @@ class _Plan(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         steps = self.params.get("steps")
         if steps:
-            start = int(self.fitting.model.optimizer.iterations)
+            start = int(updating(self.fitting.model.optimizer).iterations)
             self.fitting.plan = start, start + steps * (self.params["epochs"] - self.initial_epoch)
 
 

@@ -26,7 +26,7 @@ def scale_rates(model, factors):
 
     Gradients are not scaled, which Adam would not notice.
     """
-    optimizer = model.optimizer
+    optimizer = updating(model.optimizer)
     # Of the class: an optimiser that is compiled again is not slowed down twice.
     update = type(optimizer).update_step.__get__(optimizer)
     # TensorFlow's optimisers are handed what lies inside Keras' variables.
@@ -38,3 +38,8 @@ def scale_rates(model, factors):
 
     if factors:
         optimizer.update_step = update_step
+
+
+def updating(optimizer):
+    """The optimiser that counts steps and changes variables: what Keras wraps where it scales the loss."""
+    return getattr(optimizer, "inner_optimizer", optimizer)

@@ -192,12 +192,14 @@ def test_a_network_without_classes_is_fitted_to_images_alone():
     assert model.fit(IMAGES, batch_size=20, epochs=2, verbose=0).history["loss"][1] > 0
 
 
-def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly():
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled loss"])
+def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly(scaled):
     model = built(MATRIX)
     assert freeze_below(model, "conv_capsules2") == ["images", "conv1", "primary_capsules", "conv_capsules1"]
     model.rates = {"conv_capsules2/kernel": 0.25}
     before = {weight.path: np.asarray(weight).copy() for weight in model.weights}
-    model.compile(keras.optimizers.Lion(1e-3))
+    optimizer = keras.optimizers.Lion(1e-3)
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer)
     model.train_on_batch(IMAGES, LABELS)
     moved = {
         weight.path: np.abs(np.asarray(weight).copy() - before[weight.path]).max() for weight in model.weights
@@ -208,6 +210,16 @@ def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly():
     assert moved["conv_capsules2/kernel"] == pytest.approx(0.25e-3, rel=0.02)
     with pytest.raises(ValueError, match=r"class_capsules.*Received: 'top'"):
         freeze_below(model, "top")
+
+
+@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, keras.optimizers.LossScaleOptimizer])
+def test_steps_are_counted_among_the_values_that_jax_hands_over(wrap):
+    model = built(MATRIX)
+    model.compile(wrap(keras.optimizers.SGD(1e-3)))
+    for _ in range(3):
+        model.train_on_batch(IMAGES, LABELS)
+    values = [np.asarray(variable) for variable in model.optimizer.variables]
+    assert model._fitting._steps(([], [], values, [])) == model._fitting._steps() == 3
 
 
 def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
