@@ -73,6 +73,11 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
             level.build((None, *grid, types, self.side, self.side))
             grid, types = level.grid, level.types
 
+    @property
+    def child_types(self):
+        """See `Routes`; those of the class capsules' children."""
+        return self.types[-1] if self.types else super().child_types
+
     def parent_shapes(self, batch):
         """See `Routes`."""
         return batch, self.num_classes, self.side, self.side

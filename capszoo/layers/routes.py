@@ -26,6 +26,12 @@ class Routes(abc.ABC):
     def votes_of(self, children):
         """Votes `[B, ..., I, O, D]` of children as the layer takes them; a matrix is listed column by column."""
 
+    @property
+    def child_types(self):
+        """Types of the children I that coefficients are of, the fastest axis; without a grid each child is a type."""
+        shape = keras.tree.flatten(self.input)[0].shape
+        return shape[3] if len(shape) in (5, 6) else shape[1]
+
     def votes_at(self, children, iteration):
         """What `votes_of` returns, as the routing reads it in one iteration, counted from 1.
 

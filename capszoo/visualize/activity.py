@@ -8,12 +8,13 @@ from capszoo.visualize.common import checked, in_batches, new_figure
 
 
 def activation_maps(model, images):
-    """Activations of all capsules on a grid that are routed, by their layer: `[B, H', W', types]` each.
+    """Activations of all capsules on a grid that are routed, by the layer that makes them: `[B, H', W', types]` each.
 
     where:
       images: `[B, H, W, C]`.
 
-    In [0, 1]. Of capsules without an activation of their own it is the length of the pose (Sabour et al. 2017).
+    In [0, 1]. Of capsules without an activation of their own it is the length of the pose (Sabour et al. 2017), of a
+    matrix the root of its squared entries' sum, which has no upper end.
     Errors: `ValueError` for a model without such capsules and for images of another shape than the model's.
     """
     images = checked(model, images)
@@ -31,7 +32,7 @@ def draw_activation_maps(maps):
     """A figure with a row for each image and a column for each type.
 
     where:
-      maps: `[B, H', W', types]` in [0, 1], what `activation_maps` gives for one layer.
+      maps: `[B, H', W', types]`, what `activation_maps` gives for one layer.
 
     All panels share their colours, from the smallest activation (black) to the largest (white).
     """
@@ -47,24 +48,25 @@ def draw_activation_maps(maps):
         axes.set_title(f"type {number}", fontsize="small")
     for number, axes in enumerate(grid[:, 0]):
         axes.set_ylabel(f"image {number}", fontsize="small")
-    figure.colorbar(picture, ax=grid, label="activation, from 0 to 1")
+    figure.colorbar(picture, ax=grid, label="activation")
     return figure
 
 
 def _grids(model):
-    """Outputs of the layers that make the children of a routing, on a grid, by the layer's name.
+    """What layers that route take of capsules on a grid, by the name of the layer that says how active they are.
 
-    They are poses and activations `[B, H, W, types]`, or vectors `[B, H, W, types, D]`.
+    They are poses and activations `[B, H, W, types]`, or poses `[B, H, W, types, D]` or `[B, H, W, types, P, P]`.
     """
-    routed = [keras.tree.flatten(layer.input)[0] for layer in routed_layers(model)]
     grids = {}
-    for layer in model.layers:
-        poses = keras.tree.flatten(layer.output)[0]
-        if len(poses.shape) in (5, 6) and any(poses is children for children in routed):
-            grids[layer.name] = layer.output
+    for layer in routed_layers(model):
+        tensors = keras.tree.flatten(layer.input)
+        if len(tensors[0].shape) in (5, 6):
+            grids[tensors[-1]._keras_history.operation.name] = layer.input
     return grids
 
 
 def activations_of(capsules):
     """Activations `[..., types]` of capsules as a layer takes them: their own, or the lengths of their poses."""
-    return capsules[1] if isinstance(capsules, list | tuple) else np.linalg.norm(capsules, axis=-1)
+    if isinstance(capsules, list | tuple):
+        return capsules[1]
+    return np.linalg.norm(capsules, axis=-1 if len(capsules.shape) == 5 else (-2, -1))

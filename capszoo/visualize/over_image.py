@@ -1,5 +1,7 @@
 """Coefficients and votes drawn over the image, where the children that send them look."""
 
+import math
+
 import keras
 import numpy as np
 
@@ -113,14 +115,20 @@ def draw_over_image(image, maps, centres, label, class_names=None):
     return figure
 
 
+def sees_whole_grid(layer, coefficients):
+    """Whether the children in coefficients `[B, I, O]` of a layer are all capsules of the grid that the layer takes."""
+    shape = keras.tree.flatten(layer.input)[0].shape
+    on_grid = coefficients.ndim == 3 and len(shape) in (5, 6)
+    return on_grid and math.prod(shape[1:4]) == coefficients.shape[1]
+
+
 def _grid(layer, coefficients):
     """`(H', W', types)` of the children of a layer. Errors: `ValueError` unless each parent sees all of them."""
-    shape = keras.tree.flatten(layer.input)[0].shape
-    if coefficients.ndim != 3 or len(shape) not in (5, 6):
+    if not sees_whole_grid(layer, coefficients):
         raise ValueError(
             f"a layer whose parents each see a whole grid of children is needed. Received: {layer.name!r}"
         )
-    return tuple(shape[1:4])
+    return tuple(keras.tree.flatten(layer.input)[0].shape[1:4])
 
 
 def _window(size, config, axis):

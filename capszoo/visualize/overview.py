@@ -24,6 +24,7 @@ from capszoo.visualize.over_image import (
     child_centres,
     coefficient_maps,
     draw_over_image,
+    sees_whole_grid,
     vote_distance_maps,
 )
 from capszoo.visualize.page import Drawing
@@ -158,7 +159,7 @@ def _routed(model, image, layer, names):
         f"Which types of children are routed to which parents of {layer.name}",
         "Mean coefficient, over positions in the first image, from each type of child to each parent, in every "
         "iteration. At first they are equal; where routing decides, columns come apart.",
-        draw_coefficients(shares, _types(layer.input), names),
+        draw_coefficients(shares, layer.child_types, names),
     )
     if layer.posed:
         distances = vote_distances(model, image, layer.name)
@@ -169,7 +170,7 @@ def _routed(model, image, layer, names):
             "and parent. Agreement shows as a peak near zero that grows from iteration to iteration.",
             draw_vote_distances(*distances, names),
         )
-    if shares.ndim != 4:
+    if not sees_whole_grid(layer, shares[-1]):
         return
     centres = child_centres(model, layer.name)
     yield Drawing(
@@ -200,8 +201,3 @@ def _routed(model, image, layer, names):
             names,
         ),
     )
-
-
-def _types(children):
-    """How many types there are in children: poses and activations `[B, H, W, types]`, or `[B, H, W, types, D]`."""
-    return children[1].shape[-1] if isinstance(children, list | tuple) else children.shape[-2]

@@ -8,7 +8,15 @@ from support import fill
 
 from capszoo import visualize
 from capszoo.data.split import ArraySplit
-from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet, VariationalAutoencoder
+from capszoo.models import (
+    ConvNet,
+    DynamicCapsNet,
+    HeinsenCapsNet,
+    InvertedAttentionCapsNet,
+    MatrixCapsNet,
+    SelfRoutingCapsNet,
+    VariationalAutoencoder,
+)
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 CHILDREN = 2 * 2 * 2  # positions of a 20x20 image, types
@@ -465,6 +473,36 @@ def test_an_overview_of_a_network_without_routed_capsules_draws_what_its_roles_a
 ):
     drawn = visualize.overview(architecture.build((20, 20, 1), 2), images)
     assert [drawing.name for drawing in drawn] == drawings
+
+
+INVERTED = InvertedAttentionCapsNet((4, 4), (1, 1), primary_types=3, conv_types=(2,))
+NORMALISED = MatrixCapsNet(channels=4, primary_types=2, conv1_types=3, conv2_types=2, normalise=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "grids", "over_image"),
+    [
+        (INVERTED, {"primary_capsules": 3}, []),
+        (NORMALISED, {"primary_capsules": 2, "conv_capsules1": 3, "conv_capsules2": 2}, ["class_capsules"]),
+        (HeinsenCapsNet((4, 4), (2, 2), types=3), {"primary_activations": 3}, ["capsules"]),
+        (SelfRoutingCapsNet((4, 6), (2, 2), primary_types=3), {"primary_activations": 3}, ["scores"]),
+    ],
+    ids=lambda value: getattr(value, "routing", ""),
+)
+def test_an_overview_draws_capsules_whose_activations_lie_elsewhere_or_nowhere(
+    architecture, grids, over_image
+):
+    model = architecture.build((20, 20, 1), 3)
+    images = np.random.default_rng(0).uniform(size=(1, 20, 20, 1)).astype("float32")
+    drawn = {drawing.name: drawing.figure for drawing in visualize.overview(model, images)}
+    prefix = "activations_"
+    types = {name.removeprefix(prefix): len(drawn[name].axes) - 1 for name in drawn if prefix in name}
+    assert types == grids
+    assert [name for name in drawn if "coefficients_over" in name] == [
+        f"coefficients_over_image_{layer}" for layer in over_image
+    ]
+    if architecture is INVERTED:
+        assert shown(drawn["coefficients_class_capsules"].axes[0]).shape == (2, 3)
 
 
 def test_an_overview_explains_each_drawing_in_two_sentences(drawings):
