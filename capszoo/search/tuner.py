@@ -16,9 +16,11 @@ KERASTUNER_ORACLE_IP and KERASTUNER_ORACLE_PORT set to where the chief listens, 
 the one that proposes values and trains nothing, a name of its own for each worker.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -32,7 +34,7 @@ from capszoo.search.leaderboard import to_table
 from capszoo.search.recipe import parse_recipe
 from capszoo.search.record import write
 from capszoo.search.space import with_values
-from capszoo.training.files import write_text
+from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import read_log
 from capszoo.training.run import train
 
@@ -60,20 +62,32 @@ def tune(recipe, directory, progress=QUIET) -> list[dict]:
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
     Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one;
+    `Busy` where another process searches in the folder;
     `TrialsFailed` with the first reason if all trials failed; whatever else stops a trial stops the search.
     """
     directory = Path(directory)
-    _claim(recipe, directory)
-    tuner = _Tuner(recipe, directory, progress)
-    try:
-        tuner.search()
-    except keras_tuner.errors.FatalError as error:
-        raise error.__cause__ from None
-    if not tuner.is_worker:
-        tuner.conclude()
+    with _alone_in(directory):
+        _claim(recipe, directory)
+        tuner = _Tuner(recipe, directory, progress)
+        try:
+            tuner.search()
+        except keras_tuner.errors.FatalError as error:
+            raise error.__cause__ from None
+        if not tuner.is_worker:
+            tuner.conclude()
     if tuner.rows and not any(row["status"] == "completed" for row in tuner.rows):
         raise TrialsFailed(f"no trial could be trained. {tuner.rows[0]['reason']}")
     return tuner.rows
+
+
+def _alone_in(directory):
+    """Inside, no other search is at work in the folder, but for the workers of a chief."""
+    # As Keras Tuner tells a worker.
+    if "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in os.environ.get("KERASTUNER_TUNER_ID", ""):
+        return contextlib.nullcontext()
+    return locked(
+        directory, f"another process is searching in {directory}. Wait for it, or give another --out."
+    )
 
 
 def _claim(recipe, directory):
@@ -126,6 +140,8 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
         folder = self._run_folder(trial)
         try:
             record = train(self._trial_recipe(trial), folder, self.progress, pause_after=self._epochs(trial))
+        except Busy as error:
+            raise keras_tuner.errors.FatalError(str(error)) from error
         except (ValueError, ArithmeticError) as error:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / FAILURE, str(error))

@@ -25,6 +25,7 @@ from capszoo.search.best_recipe import best_recipe
 from capszoo.search.drawing import draw
 from capszoo.search.space import lay_over
 from capszoo.search.tuner import TrialsFailed, tune
+from capszoo.training.files import Busy, locked
 from capszoo.training.folder import read_log
 from capszoo.training.health import TrainingDiverged
 from capszoo.training.run import train
@@ -451,7 +452,22 @@ def test_a_folder_belongs_to_one_search(small, tmp_path, trainer, override, mess
     assert len(trainer.calls) == 1
 
 
+def test_two_searches_do_not_meet_in_a_folder(small, tmp_path, trainer):
+    with locked(tmp_path, "busy"), pytest.raises(Busy, match="another process is searching in"):
+        tune(small(RATE), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock"}
+
+
 # With real training
+
+
+def test_a_trial_in_which_another_process_trains_stops_the_search_and_has_not_failed(small, tmp_path):
+    with (
+        locked(tmp_path / "trials" / "000", "busy"),
+        pytest.raises(Busy, match="another process is training"),
+    ):
+        tune(small(RATE), tmp_path)
+    assert not list(tmp_path.glob("trials/*/failure.txt"))
 
 
 def test_a_run_that_pauses_ends_with_the_same_bits(small, tmp_path):
