@@ -5,9 +5,9 @@ import functools
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
-from capszoo.config import section
+from capszoo.config import ConfigError, section
 from capszoo.data.labelled import LabelledPictures, shares, to_levels
 from capszoo.data.sources import DataNotFound
 
@@ -24,7 +24,9 @@ class Folder(LabelledPictures):
         `test` and `validation` of each class are taken out, chosen by the hash of each picture's place in `path`.
       others: see `LabelledPictures`.
 
-    Errors: `DataNotFound` for a folder without pictures, unless class names, size and channels are given.
+    Files and folders whose names begin with a dot are passed over.
+    Errors: `DataNotFound` for a folder without pictures, unless class names, size and channels are given; `ConfigError`
+    for a folder `train` that has no `test` but only a validation split beside it, and for one of another name.
     """
 
     path: str = ""
@@ -37,6 +39,19 @@ class Folder(LabelledPictures):
     def _split_by_folder(self):
         return all((self._root / split).is_dir() for split in ("train", "test"))
 
+    def _require_known_splits(self):
+        """Errors: `ConfigError` for splits that would be taken for classes, or passed over."""
+        folders = self._root.iterdir() if self._root.is_dir() else ()
+        names = {path.name for path in folders if path.is_dir() and not path.name.startswith(".")}
+        unknown = names & {"val", "valid"}
+        only_splits = "train" in names and names <= {"train", "validation", *unknown}
+        if not (only_splits or (unknown and self._split_by_folder)):
+            return
+        raise ConfigError(
+            f"{self.path}: splits are folders train, test and, if there is one, validation; without train and test "
+            f"each folder is a class. Received: {', '.join(sorted(names))}"
+        )
+
     @property
     def validates(self) -> bool:
         if self._split_by_folder:
@@ -48,12 +63,16 @@ class Folder(LabelledPictures):
             raise DataNotFound(
                 "a folder of pictures is needed: data.path=FOLDER, with a folder for each class."
             )
+        self._require_known_splits()
         files = _files(self._root / "train" if self._split_by_folder else self._root)
         with Image.open(files[0][0]) as first:
-            shape = (first.height, first.width, 3 if first.mode not in ("L", "1", "I;16", "LA") else 1)
+            grey = first.mode in ("L", "1", "LA") or first.mode.startswith("I;16")
+            upright = ImageOps.exif_transpose(first)
+            shape = (upright.height, upright.width, 1 if grey else 3)
         return tuple(sorted({name for _, name in files})), shape
 
     def _read(self, split):
+        self._require_known_splits()
         if self._split_by_folder and (split == "test" or (self._root / "validation").is_dir()):
             return self._levels(_files(self._root / split))
         root = self._root / "train" if self._split_by_folder else self._root
@@ -81,9 +100,9 @@ def _files(root):
     files = [
         (path, folder.name)
         for folder in folders
-        if not folder.name.startswith(".")
         for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(root).parts)
     ]
     if not files:
         raise DataNotFound(

@@ -44,7 +44,8 @@ def read_image(path, image_shape, resize=False):
             f"Received image_shape: {tuple(image_shape)}"
         )
     mode, views = _LAYOUTS[channels]
-    pixels = _pixels(path if isinstance(path, Image.Image) else _opened(path), mode, path)
+    picture = ImageOps.exif_transpose(path) if isinstance(path, Image.Image) else _opened(path)
+    pixels = _pixels(picture, mode, path)
     rows, columns = pixels.shape[:2]
     if (rows, columns) == (height, views * width):
         return _stacked(pixels, views)

@@ -36,6 +36,36 @@ def test_folders_named_after_the_splits_are_the_splits(tmp_path):
         assert len(images) == 12
 
 
+@pytest.mark.parametrize(
+    "splits", [("train", "validation"), ("train", "val"), ("train",), ("train", "test", "val")], ids=" ".join
+)
+def test_splits_are_not_taken_for_classes_nor_passed_over(tmp_path, splits):
+    root = write_folder(tmp_path / "pictures", count=2, splits=splits)
+    with pytest.raises(ConfigError, match=f"Received: {', '.join(sorted(splits))}"):
+        Folder(path=str(root))
+
+
+def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4)
+    (root / CLASSES[0] / ".ipynb_checkpoints").mkdir()
+    (root / CLASSES[0] / "0.png").rename(root / CLASSES[0] / ".ipynb_checkpoints" / "0.png")
+    data = Folder(path=str(root), test=0.25, validation=0.25)
+    assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 11
+
+
+def test_an_upright_photograph_is_upright_and_big_endian_grey_is_grey(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "grey" / name).mkdir(parents=True)
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be shown turned clockwise by a quarter
+        for i in range(4):
+            Image.new("RGB", (60, 20)).save(tmp_path / "photos" / name / f"{i}.jpg", exif=exif)
+            Image.frombytes("I;16B", (6, 4), bytes(48)).save(tmp_path / "grey" / name / f"{i}.tiff")
+    assert Folder(path=str(tmp_path / "photos")).image_shape == (60, 20, 3)
+    assert Folder(path=str(tmp_path / "grey")).image_shape == (4, 6, 1)
+
+
 def test_a_picture_stays_in_its_split_when_others_are_added():
     keys = [f"cat/{i}.png" for i in range(20)]
     before = shares(keys, [0] * 20, 0.2, 0.1)

@@ -79,8 +79,11 @@ def test_the_transparent_colour_of_a_palette_shows_black(tmp_path):
 def test_the_orientation_of_a_photograph_is_obeyed(save):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be shown turned clockwise by a quarter
-    image = read_image(save(GREY, exif=exif), (4, 3, 1))
-    np.testing.assert_array_equal(image[..., 0], np.rot90(GREY, -1) / np.float32(255))
+    path = save(GREY, exif=exif)
+    with Image.open(path) as opened:
+        for picture in (path, opened):
+            image = read_image(picture, (4, 3, 1))
+            np.testing.assert_array_equal(image[..., 0], np.rot90(GREY, -1) / np.float32(255))
 
 
 def test_a_picture_of_another_size_is_refused_with_both_sizes(save):
