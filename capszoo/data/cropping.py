@@ -151,7 +151,9 @@ def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     axes = (1, 2, 3)
     floor = 1 / (255 * np.sqrt(np.prod(images.shape[1:])))
     deviation = np.maximum(images.std(axes, keepdims=True), np.float32(floor))
-    return images.mean(axes, keepdims=True), deviation
+    mean, low, high = (reduce(images, axes, keepdims=True) for reduce in (np.mean, np.min, np.max))
+    # The rounded mean of an empty image may be none of its pixels; what is left would be divided to a constant.
+    return np.clip(mean, low, high), deviation
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:

@@ -73,6 +73,10 @@ def _centre(images, crop):
 
 
 def _standardised(images):
-    centred = images - ops.mean(images, axis=(1, 2, 3), keepdims=True)
+    mean, low, high = (
+        reduce(images, axis=(1, 2, 3), keepdims=True) for reduce in (ops.mean, ops.min, ops.max)
+    )
+    # The rounded mean of a flat image may be none of its pixels; what is left would be divided to a constant.
+    centred = images - ops.clip(mean, low, high)
     deviation = ops.sqrt(ops.mean(ops.square(centred), axis=(1, 2, 3), keepdims=True))
     return centred / ops.maximum(deviation, 1.0 / (255.0 * math.sqrt(math.prod(images.shape[1:]))))
