@@ -36,6 +36,10 @@ class Tfds(LabelledPictures):
                 known = ", ".join(features)
                 raise ValueError(f"{self.set} has no feature {name!r}. Received features: {known}")
         shape = features[self.image].shape
+        if len(shape) != 3:
+            raise ValueError(f"image must name pictures [H, W, C]. Received: {self.image!r} of shape {shape}")
+        if not hasattr(features[self.label], "names"):
+            raise ValueError(f"label must name classes. Received: {self.label!r}, {features[self.label]}")
         if None in shape:
             examples = _examples(self.set, "train[:1]", self.image, self.label)
             shape = examples[0][0].shape
@@ -45,10 +49,19 @@ class Tfds(LabelledPictures):
         published = _builder(self.set).info.splits
         tests = [name for name in ("test", "validation") if name in published]
         if split == "test" and tests:
-            return _levels(self.set, tests[0], self.image, self.label, self.image_shape)[:2]
-        images, labels, keys = _levels(self.set, "train", self.image, self.label, self.image_shape)
+            return self._levels_of(tests[0])[:2]
+        images, labels, keys = self._levels_of("train")
         chosen = shares(keys, labels.tolist(), 0 if tests else self.test, self.validation) == split
         return images[chosen], labels[chosen]
+
+    def _levels_of(self, split):
+        images, labels, keys = _levels(self.set, split, self.image, self.label, self.image_shape)
+        if labels.max(initial=0) >= self.num_classes:
+            raise ValueError(
+                f"{self.set} has labels up to {labels.max()}, more than the {self.num_classes} class_names: "
+                f"{', '.join(self.class_names)}"
+            )
+        return images, labels, keys
 
 
 def _builder(name):

@@ -223,8 +223,12 @@ def _common_data(subjects):
 
 def _grey(data):
     """The test split before standardisation, in [0, 1]."""
-    standardised = data.preprocessing.get("standardise")
-    return (dataclasses.replace(data, standardise=False, jitter="raw") if standardised else data).open("test")
+    if not data.preprocessing.get("standardise"):
+        return data.open("test")
+    options = {"standardise": False}
+    if "jitter" in {field.name for field in dataclasses.fields(data)}:
+        options["jitter"] = "raw"
+    return dataclasses.replace(data, **options).open("test")
 
 
 def _inputs(data, grey, indices):

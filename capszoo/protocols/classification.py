@@ -34,6 +34,11 @@ class ShareOfWrong(NumberProtocol):
         split = data.open("test")
         progress.begin(self.section_name, len(split))
         scores, labels = self.predict(subject.model, split, progress)
+        if scores.shape[-1] != data.num_classes:
+            raise ConfigError(
+                f"protocol {self.section_name!r} has images of {data.num_classes} classes. "
+                f"Received: a model of {scores.shape[-1]}"
+            )
         mistakes = int(wrong(scores, labels).sum())
         return {
             "value": mistakes / len(split),

@@ -76,6 +76,10 @@ class FittedData:
     def image_shape(self) -> tuple[int, int, int]:
         return self.tested.image_shape
 
+    @property
+    def num_classes(self) -> int:
+        return self.tested.num_classes
+
     def open(self, split) -> Rows:
         """The images for testing; their `fitting` is a split too. Errors: those of the data sets."""
         images = self.tested.open(split)

@@ -6,7 +6,7 @@ import typing
 
 import numpy as np
 
-from capszoo.config import ConfigError, section
+from capszoo.config import ConfigError, require_at_least, section
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.split import Stream, generator
 from capszoo.models.architecture import BoundsLikelihood
@@ -50,7 +50,7 @@ class LikelihoodProtocol(Protocol):
         ln p(x) >= ln mean_k exp(ln p(x | v_k) + ln p(v_k) - ln q(v_k))      # K samples v_k of q
 
     where:
-      images: how many. samples: K. batch_size: images that are sampled at once.
+      images: how many, at least two, for an interval. samples: K. batch_size: images that are sampled at once.
 
     The models are of the same data and the same noise. One with a single object is the baseline without a choice of
     parents. The noise is drawn once for all. The density of a pixel without noise would have no bound: most are
@@ -69,6 +69,10 @@ class LikelihoodProtocol(Protocol):
     unit: typing.ClassVar[str] = "nats per dimension"
     role: typing.ClassVar[type] = BoundsLikelihood
     models: typing.ClassVar[tuple[int, int | None]] = (1, None)
+
+    def __post_init__(self):
+        require_at_least(self, 2, "images")
+        require_at_least(self, 1, "samples", "batch_size")
 
     def measured(self, subjects, command, progress):
         data, noise = _common(subjects)

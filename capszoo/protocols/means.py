@@ -9,7 +9,7 @@ import typing
 
 import numpy as np
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.models.architecture import BoundsLikelihood, InfersIteratively
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights, log_mean_exp, noisy_images
 from capszoo.protocols.protocol import NumberProtocol, variant
@@ -19,7 +19,10 @@ from capszoo.protocols.statistics import mean_interval
 
 @dataclasses.dataclass(frozen=True)
 class MeanOfImages(NumberProtocol):
-    """The mean over images of a number, and its 95 % interval as if means were normal."""
+    """The mean over images, at least two, of a number, and its 95 % interval as if means were normal."""
+
+    def __post_init__(self):
+        require_at_least(self, 2, "images")
 
     @abc.abstractmethod
     def values(self, subject, progress):
@@ -54,6 +57,10 @@ class LogLikelihood(MeanOfImages):
     metric: typing.ClassVar[str] = "log-likelihood of noisy images"
     unit: typing.ClassVar[str] = "nats per dimension"
     role: typing.ClassVar[type] = BoundsLikelihood
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_at_least(self, 1, "samples")
 
     def values(self, subject, progress):
         return self._likelihoods(subject, progress)[0]

@@ -5,7 +5,7 @@ import typing
 
 import numpy as np
 
-from capszoo.config import section
+from capszoo.config import require_at_least, section
 from capszoo.models.architecture import InfersIteratively, require
 from capszoo.progress import QUIET
 from capszoo.protocols.protocol import Protocol
@@ -171,6 +171,9 @@ class SparsityProtocol(Protocol):
     metric: typing.ClassVar[str] = "how the lengths of capsules are spread"
     unit: typing.ClassVar[str] = "capsules"
     role: typing.ClassVar[type] = InfersIteratively
+
+    def __post_init__(self):
+        require_at_least(self, 1, "images", "steps")
 
     def measured(self, subjects, command, progress):
         (subject,) = subjects

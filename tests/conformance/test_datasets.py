@@ -15,6 +15,7 @@ from capszoo import config
 from capszoo.data import affnist, coil20, eth80, smallnorb
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import ArraySplit, RenderedSplit
+from capszoo.data.tfds import Tfds
 
 SPLITS = ("train", "validation", "test")
 # Options that fit the tiny copies; a data set that is not named here is read with its defaults.
@@ -93,6 +94,20 @@ def test_it_says_what_its_classes_are_and_whose_the_data_are(data):
     assert data.num_classes >= 2
     assert len(data.class_names) == len(set(data.class_names)) == data.num_classes
     assert data.licence
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class_names": ("a", "b")}, "labels up to 2, more than the 2 class_names: a, b"),
+        ({"label": "image"}, "label must name classes. Received: 'image'"),
+        ({"image": "label"}, r"image must name pictures \[H, W, C\]. Received: 'label'"),
+        ({"label": "kind"}, "no feature 'kind'"),
+    ],
+)
+def test_features_that_are_not_pictures_and_classes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Tfds(set="tiny_pictures", **options).open("train")
 
 
 def test_as_plain_data_it_is_the_same_again(data):

@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import pytest
 from support import Recorded
+from tiny_pictures import write_folder
 
 from capszoo.config import ConfigError
+from capszoo.data import Folder
 from capszoo.protocols import AttackProtocol, Subject, adversarial, draw_robustness, wilson
 from capszoo.protocols.attacks import fgsm, loss_gradient
 from capszoo.training.scoring import predict_split, wrong
@@ -248,6 +250,16 @@ def test_without_a_black_box_there_is_no_panel_for_one_and_all_images_can_be_att
     report = AttackProtocol(epsilons=(0.2,), images=0).measure([subject(recipe, "a", 0)])
     assert (report.n, report.out_of) == (150, 150)
     assert len(draw_robustness(report).axes) == 2
+
+
+def test_pictures_of_ones_own_are_attacked_before_they_are_standardised(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "own", count=4)), size=8, channels=1, standardise=True)
+    grey = adversarial._grey(data).batch(np.arange(3))["images"]
+    assert 0 <= grey.min() < 0.5 < grey.max() <= 1
+    images, _, low, high = adversarial._inputs(data, adversarial._grey(data), np.arange(3))
+    np.testing.assert_allclose(images, data.open("test").batch(np.arange(3))["images"], atol=1e-5)
+    assert (low < images).all()
+    assert (images <= high + 1e-5).all()
 
 
 def test_models_that_take_other_images_or_share_a_name_are_refused(recipe):

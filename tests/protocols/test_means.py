@@ -29,6 +29,24 @@ def generative(data):
     return subject_of(GENERATIVE, 0.05)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "options"),
+    [
+        ("likelihood", {"images": 1}),
+        ("likelihood_gain", {"samples": 0}),
+        ("likelihood_comparison", {"images": 0}),
+        ("likelihood_comparison", {"batch_size": 0}),
+        ("active_inference", {"images": 0}),
+        ("sparsity", {"images": 0}),
+        ("sparsity", {"steps": 0}),
+    ],
+)
+def test_as_many_images_are_needed_as_a_number_takes(protocol, options):
+    (name,) = options
+    with pytest.raises(ConfigError, match=f"{name} must be at least"):
+        get_protocol(protocol, options)
+
+
 @pytest.mark.slow
 def test_likelihoods_are_those_of_the_report(generative):
     report = LikelihoodProtocol(images=12, samples=50).measure([generative])
