@@ -15,6 +15,7 @@ from capszoo.benchmarking.roofline import roofline
 from capszoo.benchmarking.startup import startup
 from capszoo.exporting import servers
 from capszoo.progress import QUIET
+from capszoo.training.files import write_figure, write_text
 from capszoo.zoo import presets, recipes
 
 SIZES, SECONDS = (1, 8, 32), 4.0
@@ -114,12 +115,12 @@ def write(report, folder, name):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.json"]
-    paths[0].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_text(paths[0], json.dumps(report, indent=1) + "\n")
     draw = draw_scaling if report["speed"] and "axis" in report["speed"][0] else None
     draw = draw_sides if report["memory"] and "side" in report["memory"][0] else draw
     if draw:
         paths.append(folder / f"{name}.png")
-        draw(report).savefig(paths[1], dpi=150)
+        write_figure(draw(report), paths[1], dpi=150)
     return paths
 
 

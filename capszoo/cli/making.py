@@ -1,5 +1,6 @@
 """Commands that make presets: train, tune, publish."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,9 @@ def finetune(
         card, folder = zoo.finetune(name, data, out, overrides=overrides or (), progress=progress)
     for metric in card.metrics:
         typer.echo(metric.sentence())
-    typer.echo(f"run folder: {folder}; use it like a preset: capszoo predict --model {folder} PICTURE")
+    typer.echo(
+        f"run folder: {folder}; use it like a preset: capszoo predict --model {shlex.quote(str(folder))} PICTURE"
+    )
 
 
 @app.command()

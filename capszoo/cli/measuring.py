@@ -35,8 +35,11 @@ def evaluate(
     What needs data that are not there is said and left out; asked for by --protocol it is an error, after all others.
     """
     from capszoo.data import DataNotFound
+    from capszoo.training.files import write_text
 
     subject = trained(name, weights)
+    if json_file:  # What is measured for hours must find its place.
+        json_file.parent.mkdir(parents=True, exist_ok=True)
     results, missing = [], []
     for each in protocol or subject.recipe.card.protocols or ["test_error"]:
         try:
@@ -47,7 +50,7 @@ def evaluate(
         _print(rows if len(rows) > 1 else [], notes)
         results.append(result.to_mapping())
     if json_file:
-        json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_text(json_file, json.dumps(results, indent=1) + "\n")
     if missing and (protocol or not results):
         raise DataNotFound("\n".join(missing))
     for text in missing:
@@ -86,8 +89,12 @@ def compare(
     metrics = []
     for name in names:
         preset = presets.get_preset(name)
-        if preset.card is None:
-            raise ValueError(f"{name} has no weights, so nothing was measured.")
+        if preset.card is None or not preset.card.metrics:
+            reason = (
+                "was not measured" if preset.card or preset.run else "has no weights, so nothing was measured"
+            )
+            hint = ": give --protocol, e.g. --protocol test_error" if preset.card or preset.run else ""
+            raise ValueError(f"{name} {reason}{hint}.")
         metrics.append((preset, _measured_again(name) if again else preset.card.metrics))
     show(comparison_table(metrics))
 
@@ -193,10 +200,12 @@ def _compare(subjects, name, options, out):
     from capszoo.protocols import protocols
 
     rows, notes = [], []
+    folders = [Path(subject.name).name for subject in subjects]
+    if out and len(set(folders)) < len(folders):
+        raise ValueError(f"--out needs models of different names. Received: {', '.join(folders)}")
     if name in protocols() and protocols()[name].models == (1, 1):
-        for subject in subjects:
-            folder = out / Path(subject.name).name if out else None
-            _, its_rows, its_notes = _measure("evaluate", [subject], name, options, folder)
+        for subject, folder in zip(subjects, folders, strict=True):
+            _, its_rows, its_notes = _measure("evaluate", [subject], name, options, out and out / folder)
             rows += [{"model": subject.name, **row} for row in its_rows]
             notes += [f"{subject.name}: {note}" for note in its_notes]
     else:
@@ -209,7 +218,7 @@ def _measure(verb, subjects, name, options=None, out=None, weights=None):
     from capszoo.config import apply_overrides
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols import get_protocol
-    from capszoo.training.files import write_text
+    from capszoo.training.files import write_figure, write_text
 
     given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
     protocol = get_protocol(name, given)
@@ -224,7 +233,7 @@ def _measure(verb, subjects, name, options=None, out=None, weights=None):
         write_text(paths[0], result.to_json())
         for drawing, figure in protocol.draw(subjects, result).items():
             paths.append(out / f"{name}_{drawing}.png")
-            figure.savefig(paths[-1], dpi=150)
+            write_figure(figure, paths[-1], dpi=150)
         typer.echo(f"written: {', '.join(map(str, paths))}")
     return result, protocol.rows(result), protocol.notes(result)
 

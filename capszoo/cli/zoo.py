@@ -87,13 +87,13 @@ def predict(
         best = np.argsort(-scores)[:3]
         typer.echo(f"{path.name}: " + "  ".join(f"{names[k]} {scores[k]:.3f}" for k in best))
     if out:
+        from capszoo.training.files import write_figure
         from capszoo.visualize import draw_predictions
 
         figure = draw_predictions(
             batch, outputs["scores"], names, reconstructions=outputs.get("reconstruction")
         )
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
+        write_figure(figure, out)
         typer.echo(f"drawn: {out}")
 
 

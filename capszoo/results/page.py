@@ -9,7 +9,7 @@ from capszoo.results import figures
 from capszoo.results.ours import ours_of
 from capszoo.results.records import measured_in, published, read_records, write_records
 from capszoo.results.trials import Results
-from capszoo.training.files import replacing, write_text
+from capszoo.training.files import write_figure, write_text
 
 PAGE = "results.md"
 HEAD = """# The papers' tables
@@ -128,6 +128,5 @@ def write(results, docs) -> list[Path]:
     write_text(paths[0], render(results))
     for name, figure in figures.draw(results).items():
         paths.append(docs / f"{name}.png")
-        with replacing(paths[-1]) as temporary:
-            figure.savefig(temporary, format="png", dpi=110)
+        write_figure(figure, paths[-1], dpi=110)
     return paths

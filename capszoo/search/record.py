@@ -8,7 +8,7 @@ from capszoo.config import ConfigError, read_yaml
 from capszoo.search.best_recipe import best_recipe
 from capszoo.search.drawing import draw
 from capszoo.search.leaderboard import to_markdown
-from capszoo.training.files import replacing, write_text
+from capszoo.training.files import write_figure, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,7 @@ def write(rows, recipe, directory: Path):
     write_text(directory / "leaderboard.md", to_markdown(rows))
     if rows and rows[0]["status"] == "completed":
         write_text(directory / "best.yaml", best_recipe(rows, recipe))
-        with replacing(directory / "search.png") as temporary:
-            draw(rows, recipe.search).savefig(temporary, format="png", dpi=120)
+        write_figure(draw(rows, recipe.search), directory / "search.png", dpi=120)
 
 
 def read(directory: Path) -> SearchRecord:

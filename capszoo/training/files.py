@@ -51,6 +51,12 @@ def write_text(path, text: str):
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_figure(figure, path, **options):
+    """Writes a matplotlib `Figure` that nobody sees half-written, of the kind that the name of `path` ends in."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=Path(path).suffix.removeprefix("."), **options)
+
+
 class Busy(ConfigError):
     """Another process is at work in a folder."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from capszoo.training.files import write_text
+from capszoo.training.files import write_figure, write_text
 
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 figure { margin: 2rem 0; } img { max-width: 100%; background: white; } figcaption { color: #444; }"""
@@ -44,7 +44,7 @@ def write_page(drawings, folder, heading):
             textwrap.fill(drawing.title, int(12 * drawing.figure.get_figwidth())), fontsize="medium"
         )
         path = folder / f"{drawing.name}.png"
-        drawing.figure.savefig(path, dpi=120)
+        write_figure(drawing.figure, path, dpi=120)
         title, caption = html.escape(drawing.title), html.escape(drawing.caption)
         figures.append(
             f'<figure id="{drawing.name}">\n<h2>{title}</h2>\n<img src="{path.name}" alt="{title}">\n'

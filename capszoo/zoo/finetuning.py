@@ -1,11 +1,13 @@
 """From a preset and somebody's own data to a run that is used like a preset."""
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
 from capszoo import config
 from capszoo.config import ConfigError
+from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import Classifies, require
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol
@@ -48,7 +50,7 @@ def finetune(
     directory = Path(directory or Path("runs") / recipe.name)
     train(recipe, directory, progress, find=find_start)
     model, best = load_best(recipe, directory)
-    command = f"capszoo evaluate {directory} --protocol test_error"
+    command = shlex.join(["capszoo", "evaluate", str(directory), "--protocol", "test_error"])
     measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
     card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})
     write_card(card, directory)
@@ -84,7 +86,12 @@ def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):
     title = f"{preset.name}_{_word(Path(data).name)}"
     written = config.apply_overrides(mapping, overrides)
     if "batch_size" not in written["train"]:
-        images = len(parse_recipe(title, written).data.open("train"))
+        try:
+            images = len(parse_recipe(title, written).data.open("train"))
+        except DataNotFound as error:
+            if written["data"]["name"] != "tfds":
+                raise
+            raise DataNotFound(f"there is no folder {str(data)!r}, and {error}") from error
         images = min(images, written["train"].get("images") or images)
         written["train"]["batch_size"] = max(1, min(known["batch_size"], images // LEAST_STEPS))
     return parse_recipe(title, written)
@@ -110,4 +117,5 @@ def _data(data, source):
         return {"name": data}
     if re.fullmatch(r"[a-z0-9_]+(/[A-Za-z0-9_.-]+)?", str(data)):
         return {"name": "tfds", "set": str(data), **like}
-    raise ConfigError(f"a folder of pictures or a data set is needed{config.nearest(str(data), own)}")
+    reason = f"a folder of pictures or a data set is needed; there is no folder {str(data)!r}"
+    raise ConfigError(f"{reason}{config.nearest(str(data), own)}")

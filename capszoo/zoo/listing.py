@@ -6,7 +6,7 @@ import re
 from capszoo.config import ConfigError, nearest
 from capszoo.zoo import recipes
 from capszoo.zoo.presets import get_preset
-from capszoo.zoo.recipes import names
+from capszoo.zoo.recipes import RUN, names
 
 
 def list_models(
@@ -74,5 +74,6 @@ def describe(name: str) -> str:
     preset = get_preset(name)
     if preset.card:
         return preset.card.to_markdown()
-    text = (recipes.folder() / f"{name}.yaml").read_text(encoding="utf-8")
-    return f"# {name}\n\nNo weights are published. The recipe:\n\n```yaml\n{text}```\n"
+    path = preset.run / RUN if preset.run else recipes.folder() / f"{preset.name}.yaml"
+    text = path.read_text(encoding="utf-8")
+    return f"# {preset.name}\n\nNo weights are published. The recipe:\n\n```yaml\n{text}```\n"

@@ -12,7 +12,9 @@ from tiny import draw_bars
 import capszoo
 from capszoo.cli import measuring
 from capszoo.cli.tables import comparison_table
+from capszoo.config import ConfigError
 from capszoo.data import DataNotFound
+from capszoo.zoo.presets import get_preset
 
 
 @pytest.fixture
@@ -55,10 +57,11 @@ def test_describe_prints_the_card(zoo, run):
 
 def test_evaluate_prints_the_cards_number_beside_the_papers(zoo, run, tmp_path):
     card = json.loads((zoo / "card.json").read_text())
-    status, out, _ = run("evaluate", "tiny_mnist", "--json", tmp_path / "result.json")
+    file = tmp_path / "not yet there" / "result.json"
+    status, out, _ = run("evaluate", "tiny_mnist", "--json", file)
     assert status == 0
     assert "paper 0.25%" in out
-    (result,) = json.loads((tmp_path / "result.json").read_text())
+    (result,) = json.loads(file.read_text())
     assert result["value"] == card["metrics"][0]["value"]
     assert result["command"] == "capszoo evaluate tiny_mnist --protocol test_error"
 
@@ -100,7 +103,7 @@ def test_compare_shows_cards_and_measures_the_same_again(zoo, run):
 
 def test_more_measurements_than_architectures_make_the_rows_of_a_comparison():
     def measured(architecture):
-        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist")
+        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist", run=None)
         return preset, [
             SimpleNamespace(
                 protocol=protocol,
@@ -130,6 +133,32 @@ def test_what_has_no_weights_cannot_be_compared(zoo, run):
     status, _, err = run("compare", "tiny_mnist", "tiny_mnist9")
     assert status == 1
     assert err.strip() == "error: tiny_mnist9 has no weights, so nothing was measured."
+
+
+def test_a_run_without_a_card_is_described_and_compared_by_a_protocol(zoo, published, run, tmp_path):
+    folder = published / "run"
+    assert "name: dynamic" in run("describe", folder)[1]
+    status, _, err = run("compare", folder)
+    assert status == 1
+    assert err.strip() == f"error: {folder} was not measured: give --protocol, e.g. --protocol test_error."
+    assert run("compare", folder, "tiny_mnist", "--protocol", "test_error", "--out", tmp_path / "a")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["run", "tiny_mnist"]
+    status, _, err = run("compare", folder, folder, "--protocol", "test_error", "--out", tmp_path / "b")
+    assert status == 1
+    assert "--out needs models of different names. Received: run, run" in err
+
+
+def test_runs_of_one_name_have_a_row_each(zoo, tmp_path):
+    preset = get_preset("tiny_mnist")
+    runs = [dataclasses.replace(preset, name="pets", run=tmp_path / place / "pets") for place in "ab"]
+    table = comparison_table([(each, preset.card.metrics) for each in runs])
+    assert list(table.columns[0].cells) == [str(each.run) for each in runs]
+
+
+def test_other_classes_than_the_datas_are_not_counted_as_errors(zoo):
+    model = capszoo.load("tiny_mnist", class_names=["a", "b"])
+    with pytest.raises(ConfigError, match=r"has images of 10 classes\. Received: a model of 2"):
+        capszoo.evaluate(model)
 
 
 def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):

@@ -9,6 +9,7 @@ from tiny_pictures import CLASSES, write_folder
 
 import capszoo
 from capszoo.config import ConfigError
+from capszoo.data import DataNotFound
 from capszoo.training.start import Start
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo.finetuning import finetuning_recipe
@@ -42,6 +43,8 @@ def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
         finetuning_recipe("vae_mnist", str(pictures))
     with pytest.raises(ConfigError, match=r"a folder of pictures or a data set"):
         finetuning_recipe("matrix_em_mnist", "No such/folder of/mine")
+    with pytest.raises(DataNotFound, match="there is no folder 'pictres', and the data set 'pictres'"):
+        finetuning_recipe("matrix_em_mnist", "pictres")
 
 
 def test_class_capsules_of_other_classes_are_not_taken_over(tmp_path):
