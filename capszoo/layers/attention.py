@@ -33,6 +33,7 @@ class Patches(keras.layers.Layer):
             raise ValueError(
                 f"images must be a multiple of {self.size} high and wide. Received: {input_shape}"
             )
+        self.input_spec = keras.InputSpec(shape=(None, *input_shape[1:]))
         self.grid = height // self.size, width // self.size, channels
 
     def call(self, images):

@@ -60,6 +60,7 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
         self._procedure = None
 
     def build(self, poses_shape):
+        self.take_only(poses_shape)
         *grid, types, self.side, columns = poses_shape[1:]
         if self.side != columns:
             raise ValueError(f"poses must be square matrices. Received shape: {tuple(poses_shape)}")

@@ -38,6 +38,7 @@ class DenseCapsules(Routes, keras.layers.Layer):
     def build(self, input_shape):
         if None in input_shape[1:]:
             raise ValueError(f"the children must have a static shape. Received: {tuple(input_shape)}")
+        self.take_only(input_shape)
         self.children = math.prod(input_shape[1:-1])
         self.kernel = self.add_weight(
             name="kernel",

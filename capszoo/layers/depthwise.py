@@ -5,11 +5,12 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.outputs import Float32Outputs, convolved
 from capszoo.routing.squash import exponential_squash
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class DepthwisePrimaryCapsules(keras.layers.Layer):
+class DepthwisePrimaryCapsules(Float32Outputs, keras.layers.Layer):
     """Capsules each number of whose poses looks at one channel of the features.
 
         u = squash(depthwise(x) + bias)
@@ -56,7 +57,12 @@ class DepthwisePrimaryCapsules(keras.layers.Layer):
         height, width = features.shape[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]
         poses = ops.reshape(features, (-1, height, width, self.types, self.pose_dim))
-        return exponential_squash(ops.cast(poses, "float32") + self.bias)
+        return exponential_squash(ops.cast(poses, "float32") + ops.cast(self.bias, "float32"))
+
+    def compute_output_shape(self, features_shape):
+        batch, *sides, _ = features_shape
+        sides = (convolved(side, self.kernel_size, self.strides, "valid") for side in sides)
+        return batch, *sides, self.types, self.pose_dim
 
     def get_config(self):
         return {

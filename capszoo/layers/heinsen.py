@@ -45,6 +45,7 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
         poses_shape = capsules_shape[0]
         if None in poses_shape[1:]:
             raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
+        self.take_only(capsules_shape)
         self.rows, self.width = poses_shape[-2:]
         self.children = math.prod(poses_shape[1:-2])
         own = () if self.routing.shared_betas else (self.children,)
@@ -79,7 +80,7 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
 
     def _route(self, poses, activations, count, return_history):
         if self.routing.shared_betas:
-            votes = SharedVotes(poses, *map(ops.convert_to_tensor, (self.kernel, self.bias)))
+            votes = SharedVotes(poses, *self._weights())
         else:
             votes = ops.reshape(self._votes(poses), (-1, self.types, self.children, self.rows * self.width))
         # [B, O, D], [B, O], [T, B, O, I]
@@ -89,13 +90,16 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
 
     def _votes(self, poses):
         """V_ij `[B, O, I, rows, width]` of M_i `[B, I, rows, width]`."""
-        kernel, bias = (ops.convert_to_tensor(weight) for weight in (self.kernel, self.bias))
+        kernel, bias = self._weights()
         if not self.routing.shared_betas:
             # [I, O, ...] -> [O, I, ...]
             kernel, bias = ops.swapaxes(kernel, 0, 1), ops.swapaxes(bias, 0, 1)
         else:
             kernel, bias = kernel[:, None], bias[:, None]
         return ops.matmul(ops.expand_dims(poses, 1), kernel) + bias
+
+    def _weights(self):
+        return (ops.cast(ops.convert_to_tensor(weight), "float32") for weight in (self.kernel, self.bias))
 
     def _flat(self, poses):
         return ops.reshape(ops.cast(poses, "float32"), (-1, self.children, self.rows, self.width))

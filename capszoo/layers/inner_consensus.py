@@ -123,6 +123,7 @@ class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
     """
 
     def build(self, capsules_shape):
+        self.take_only(capsules_shape)
         *grid, children = capsules_shape[1][1:]
         self._add_kernel((*grid, children), None)
         self.routing.build((None, math.prod(grid) * children, self.types, POSE_SIDE**2))

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.layers.outputs import Float32Outputs
 from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
 from capszoo.routing.base import compiled, iteration_count
@@ -150,7 +151,7 @@ class _RoutedCapsules(Routes, _PosedCapsules):
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class MatrixPrimaryCapsules(_PosedCapsules):
+class MatrixPrimaryCapsules(Float32Outputs, _PosedCapsules):
     """The first capsules: pose and activation of every type, each linear in the feature map at its position.
 
         M = x A_pose
@@ -189,6 +190,10 @@ class MatrixPrimaryCapsules(_PosedCapsules):
         poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))
         return poses, ops.sigmoid(logits - 1.0)
 
+    def compute_output_shape(self, features_shape):
+        capsules = *features_shape[:3], self.types
+        return (*capsules, *self.pose_shape), capsules
+
     def get_config(self):
         return {**super().get_config(), "types": self.types}
 
@@ -221,6 +226,7 @@ class ConvCapsules(_RoutedCapsules):
         self.strides = strides
 
     def build(self, capsules_shape):
+        self.take_only(capsules_shape)
         *grid, children = capsules_shape[1][1:]
         self.neighbourhood = Neighbourhood(self.kernel_size, self.strides, tuple(grid))
         self._add_kernel((self.kernel_size, self.kernel_size, children), 0.3)
@@ -294,8 +300,9 @@ class SharedClassCapsules(_ClassCapsules):
 
     def __init__(self, types, routing, coordinates=None, entries=(3, 7), pose="matrix", **kwargs):
         super().__init__(types, routing, pose, **kwargs)
-        self.coordinates = coordinates
-        self.entries = tuple(entries)
+        if coordinates is not None:
+            coordinates = tuple(tuple(map(float, axis)) for axis in coordinates)
+        self.coordinates, self.entries = coordinates, tuple(map(int, entries))
 
     def build(self, capsules_shape):
         *grid, children = capsules_shape[1][1:]
@@ -304,6 +311,7 @@ class SharedClassCapsules(_ClassCapsules):
             raise ValueError(
                 f"coordinates of {grid[0]} rows and {grid[1]} columns are needed. Received: {lengths}"
             )
+        self.take_only(capsules_shape)
         self.grid = tuple(grid)
         self._add_kernel((children,), 0.01)
         seen = math.prod(grid) * children

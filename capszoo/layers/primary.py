@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 from capszoo.layers import fourier
+from capszoo.layers.outputs import Float32Outputs, convolved
 from capszoo.routing import cpu
 from capszoo.routing.squash import squash
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
-class PrimaryCapsules(keras.layers.Layer):
+class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
     """Convolutional capsules without routing: a convolution whose channels are grouped into poses.
 
         u = squash(scale * conv(x) + bias)
@@ -59,7 +60,12 @@ class PrimaryCapsules(keras.layers.Layer):
         height, width = features.shape[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]
         poses = ops.reshape(features, (-1, height, width, self.types, self.pose_dim))
-        return squash(ops.cast(poses, "float32") * self.scale + self.bias)
+        return squash(ops.cast(poses, "float32") * self.scale + ops.cast(self.bias, "float32"))
+
+    def compute_output_shape(self, features_shape):
+        batch, *sides, _ = features_shape
+        sides = (convolved(side, self.kernel_size, self.strides, self.padding) for side in sides)
+        return batch, *sides, self.types, self.pose_dim
 
     def _convolved(self, features):
         """The convolution alone, in the form that is fastest here."""

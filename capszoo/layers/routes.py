@@ -4,6 +4,8 @@ import abc
 
 import keras
 
+from capszoo.layers.outputs import float32_symbols
+
 
 class Routes(abc.ABC):
     """A layer of capsules with a routing: the contract that drawings and benchmarks know such layers by.
@@ -39,14 +41,28 @@ class Routes(abc.ABC):
         """
         return self.votes_of(children)
 
+    def take_only(self, shapes):
+        """From now on children of other shapes than these are refused, but for the number of images."""
+        self.input_spec = keras.tree.map_shape_structure(
+            lambda shape: keras.InputSpec(shape=(None, *shape[1:])), shapes
+        )
+
+    def compute_output_shape(self, children_shape):
+        if not self.built:
+            self.build(children_shape)
+        first = children_shape
+        while not isinstance(first[0], int | None):
+            first = first[0]
+        return self.parent_shapes(first[0])
+
     def compute_output_spec(self, children, num_iterations=None, return_history=False, **keywords):
         if num_iterations is not None or return_history:
-            return super().compute_output_spec(children, num_iterations, return_history, **keywords)
+            return keras.Operation.compute_output_spec(
+                self, children, num_iterations, return_history, **keywords
+            )
         # Known without tracing a routing, which takes most of the time in which a network is made.
-        batch = keras.tree.flatten(children)[0].shape[0]
-        return keras.tree.map_shape_structure(
-            lambda shape: keras.KerasTensor(shape, dtype="float32"), self.parent_shapes(batch)
-        )
+        shapes = self.compute_output_shape(keras.tree.map_structure(lambda tensor: tensor.shape, children))
+        return float32_symbols(shapes)
 
     def get_config(self):
         return {**super().get_config(), "routing": keras.saving.serialize_keras_object(self.routing)}

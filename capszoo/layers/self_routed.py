@@ -40,6 +40,7 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
         poses_shape = capsules_shape[0]
         if None in poses_shape[1:]:
             raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
+        self.take_only(capsules_shape)
         self.children = math.prod(poses_shape[1:-1])
         shape = self.children, poses_shape[-1], self.num_capsules
         initializer = keras.initializers.TruncatedNormal(stddev=0.01)

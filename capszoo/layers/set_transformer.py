@@ -153,6 +153,7 @@ class Named(keras.layers.Layer):
     """
 
     def build(self, elements_shape):
+        self.input_spec = keras.InputSpec(shape=(None, *elements_shape[1:]))
         self.names = self.add_weight(
             name="names", shape=elements_shape[1:], initializer=keras.initializers.RandomNormal(stddev=0.5)
         )

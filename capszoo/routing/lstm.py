@@ -34,7 +34,8 @@ class LSTMRouting(_ConsensusRouting):
 
     A product of the kernel with the input is a sum of products: with V_ij and a_i once for all iterations, with mu_j
     once per parent, and only with c_ij and h_ij for each pair and iteration. Of the gates, four numbers per unit and
-    pair, that first sum is kept; those of an iteration are computed again for the gradient.
+    pair, that first sum is kept; those of an iteration are computed again for the gradient, which on TensorFlow
+    therefore has no gradient of its own.
 
     Errors: `ValueError` for units below one, for other state_roles, and see `Routing`.
     Source: Faria 2019, section 4.2, Algorithm 2, equation 14; "code" is what the author's code computes, which takes

@@ -11,7 +11,7 @@ from capszoo.routing.squash import length
 # Below, a series in x; from there on, a series in 1 / x.
 SWITCH = 50.0
 SERIES_TERMS = 60
-ASYMPTOTIC_TERMS = 10
+ASYMPTOTIC_TERMS = 16
 LARGEST_ORDER = 15.0
 
 

@@ -1,5 +1,6 @@
 """What every layer obeys."""
 
+import contextlib
 import functools
 import json
 
@@ -9,6 +10,10 @@ import pytest
 import tensorflow as tf
 from conformance.goldens import LAYERS
 from support import POLICIES, arrays, by_path, dtype_policy, fill
+
+from capszoo.layers import DenseCapsules, PrimaryCapsules
+from capszoo.layers.routes import Routes
+from capszoo.routing import DynamicRouting
 
 every_layer = pytest.mark.parametrize("golden", LAYERS, ids=lambda golden: golden.name)
 
@@ -123,7 +128,38 @@ def test_zero_inputs_have_finite_values_and_gradients_whatever_the_weights(golde
 
 
 @every_layer
-@pytest.mark.parametrize("policy", POLICIES)
+def test_inputs_of_another_size_are_refused_or_do_not_mix_images(golden):
+    layer, inputs = made(golden)
+    wider = keras.tree.map_structure(lambda array: np.repeat(array, 2, axis=1), inputs)
+    outputs = keras.tree.flatten(inputs)
+    with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
+        outputs = keras.tree.flatten(layer(*wider))
+    assert {len(tensor) for tensor in outputs} == {3}
+    if isinstance(layer, Routes):
+        with pytest.raises(ValueError, match="incompatible with the layer"):
+            layer(*wider)
+
+
+@every_layer
+def test_the_shape_of_its_output_is_known_before_it_is_built(golden):
+    layer = golden.create(name="layer")
+    if type(layer).compute_output_shape is keras.Layer.compute_output_shape:
+        return  # Traced from symbols, in the tests above.
+    shapes = [keras.tree.map_structure(lambda symbol: symbol.shape, symbol) for symbol in golden.symbols()]
+    pair = not isinstance(golden.output[0], int)
+    expected = tuple((None, *shape) for shape in golden.output) if pair else (None, *golden.output)
+    assert layer.compute_output_shape(*shapes) == expected
+
+
+def test_single_layers_run_over_time():
+    frames = keras.Input((4, 6, 6, 2))
+    poses = keras.layers.TimeDistributed(PrimaryCapsules(2, 3, 3))(frames)
+    classes = keras.layers.TimeDistributed(DenseCapsules(3, 4, DynamicRouting()))(poses)
+    assert classes.shape == (None, 4, 3, 4)
+
+
+@every_layer
+@pytest.mark.parametrize("policy", [*POLICIES, "float64"])
 def test_mixed_precision_keeps_weights_and_what_is_promised_in_float32(golden, policy):
     layer, inputs = made(golden)
     expected = layer(*inputs)
@@ -134,6 +170,7 @@ def test_mixed_precision_keeps_weights_and_what_is_promised_in_float32(golden, p
     promised = "float32" if golden.float32 else policy.removeprefix("mixed_")
     tensors = keras.tree.flatten([output, symbols])
     assert {keras.backend.standardize_dtype(tensor.dtype) for tensor in tensors} == {promised}
-    assert {weight.dtype for weight in mixed.weights} <= {"float32", "int32"}
+    kept = {"float32", "float64"} if policy == "float64" else {"float32"}
+    assert {weight.dtype for weight in mixed.weights} <= {*kept, "int32"}
     # bfloat16 has 8 bits.
     close(output, expected, rtol=0.05, atol=0.05)

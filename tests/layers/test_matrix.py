@@ -153,6 +153,14 @@ def test_coordinates_of_another_grid_are_refused():
         layer(capsules())
 
 
+def test_coordinates_that_are_arrays_are_saved_like_any_other():
+    numbers = classes(coordinates=(np.asarray(ROWS), np.asarray(COLUMNS)), entries=np.array([3, 7]))
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(numbers)))
+    again = keras.saving.deserialize_keras_object(config, safe_mode=True)
+    assert again.coordinates == numbers.coordinates == (tuple(ROWS), tuple(COLUMNS))
+    assert again(capsules())[0].shape == numbers(capsules())[0].shape
+
+
 def test_receptive_fields_lie_where_their_windows_put_them():
     # 32 pixels: 14 windows of 5 every 2; 6 of 3 every 2; 4 of 3. Centres at pixels 8, 12, 16, 20 of 0 .. 31.
     centres = receptive_field_centres(32, [(5, 2), (1, 1), (3, 2), (3, 1)])

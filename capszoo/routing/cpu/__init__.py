@@ -7,7 +7,8 @@ training and prediction here, never to an exported model. It is therefore used, 
     those without XLA, which cannot make such a call there,
   - inside `host_calls(True)`,
 and of these only with Numba installed, without an accelerator and on one device. Everywhere else the graph form
-computes the same; and it alone has gradients of gradients.
+computes the same; and it alone has gradients of gradients, those of LSTM routing under JAX only, since TensorFlow
+differentiates what is computed again for a gradient only once.
 """
 
 import contextlib

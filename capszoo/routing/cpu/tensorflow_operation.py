@@ -39,5 +39,5 @@ def _once(*_):
     # TensorFlow would take what is not differentiable for constant.
     raise NotImplementedError(
         "compiled routing is differentiated once only. For gradients of gradients route by the graph, inside "
-        "`capszoo.routing.cpu.host_calls(False)`."
+        "`capszoo.routing.cpu.host_calls(False)`; those of LSTM routing are there under JAX only."
     )
