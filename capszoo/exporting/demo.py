@@ -59,7 +59,8 @@ class DemoFunctions:
         poses = keras.tree.flatten(children)[0] if self.layer else None
         self.grid = tuple(getattr(poses, "shape", ()))[1:4]
         # A grid of one position has nothing to show a map of.
-        if len(self.grid) != 3 or len(poses.shape) < 5 or 1 in self.grid[:2]:
+        on_grid = len(self.grid) == 3 and len(poses.shape) > 4 and 1 not in self.grid[:2]
+        if not on_grid or self._routed() != math.prod(self.grid):
             raise ValueError(
                 "class capsules that are routed from capsules on a grid [B, H, W, types, ...] are needed. "
                 f"Received: {model.name!r}, of the grid {self.grid}"
@@ -72,6 +73,11 @@ class DemoFunctions:
         paired = isinstance(self.layer.output, (tuple, list))
         self._above = None if paired else keras.Model(self.layer.output, model.output["scores"])
 
+    def _routed(self):
+        """How many children the coefficients are of; of layers that are routed at once they are no input."""
+        history = self.layer.compute_output_spec(self.layer.input, return_history=True)[-1]
+        return history.shape[-2]
+
     def network(self, images):
         """The dict of `scores`, `poses`, `coefficients`, `activations`, and of `seen` where it is there."""
         seen = self.preprocess(images)
@@ -81,7 +87,8 @@ class DemoFunctions:
         if isinstance(children, (tuple, list)):
             activations = children[1]
         else:
-            activations = ops.sqrt(ops.sum(ops.square(children), axis=-1))
+            axes = tuple(range(4, len(children.shape)))
+            activations = ops.sqrt(ops.sum(ops.square(children), axis=axes))
         # An output that is the input itself comes back as something else from LiteRT in a browser.
         changed = {"seen": seen} if self._changes else {}
         return {

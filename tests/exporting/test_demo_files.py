@@ -14,7 +14,7 @@ import capszoo.exporting.demo
 from capszoo.config import ConfigError
 from capszoo.data.samples import digits, toys
 from capszoo.exporting.demo import DemoFunctions, require_agreement, write_demo
-from capszoo.models import DynamicCapsNet
+from capszoo.models import DynamicCapsNet, InvertedAttentionCapsNet
 from capszoo.visualize import coefficient_maps, coefficients
 from capszoo.zoo import locating
 from capszoo.zoo.integrity import IntegrityError, sha256_of
@@ -67,6 +67,10 @@ def test_a_model_that_cannot_be_shown_is_refused(tiny_model, tmp_path):
         write_demo(capszoo.create("vae_mnist"), tmp_path / "demo")
     with pytest.raises(ValueError, match=r"on a grid .* 'efficient', of the grid \(1, 1, 16\)"):
         write_demo(capszoo.create("efficient_mnist"), tmp_path / "demo")
+    # Its class capsules see capsules that the layer makes itself, not the grid that it takes.
+    concurrent = InvertedAttentionCapsNet((4, 4), (1, 1), primary_types=3, conv_types=(2,))
+    with pytest.raises(ValueError, match=r"on a grid .* 'inverted_attention'"):
+        DemoFunctions(concurrent.build((20, 20, 1), 3))
     with pytest.raises(ValueError, match="with weights and a card"):
         write_demo(tiny_model, tmp_path / "demo")
     assert not list(tmp_path.iterdir())
