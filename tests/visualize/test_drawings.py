@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from support import fill
 
+import capszoo
 from capszoo import visualize
 from capszoo.data.split import ArraySplit
+from capszoo.layers.routes import routed_layers
 from capszoo.models import (
     ConvNet,
     DynamicCapsNet,
@@ -524,3 +526,14 @@ def test_coefficients_of_an_overview_are_those_of_the_first_image(drawings, mode
 def test_an_overview_needs_a_model_that_knows_its_architecture(model, images):
     with pytest.raises(ValueError, match="needs a model that an architecture has built"):
         list(visualize.overview(keras.Model(model.input, model.output), images))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", capszoo.list_models(pretrained=True))
+def test_an_overview_of_every_published_network_is_drawn(name):
+    model = capszoo.load(name)
+    images = np.random.default_rng(0).uniform(size=(2, *model.input_shape[1:])).astype("float32")
+    drawn = [drawing.name for drawing in visualize.overview(model, images, model.class_names)]
+    assert len(set(drawn)) == len(drawn)
+    for layer in routed_layers(model):
+        assert f"coefficients_{layer.name}" in drawn
