@@ -89,12 +89,10 @@ def compare(
     metrics = []
     for name in names:
         preset = presets.get_preset(name)
+        if preset.card is None and not preset.run:
+            raise ValueError(f"{name} has no weights, so nothing was measured.")
         if preset.card is None or not preset.card.metrics:
-            reason = (
-                "was not measured" if preset.card or preset.run else "has no weights, so nothing was measured"
-            )
-            hint = ": give --protocol, e.g. --protocol test_error" if preset.card or preset.run else ""
-            raise ValueError(f"{name} {reason}{hint}.")
+            raise ValueError(f"{name} was not measured: give --protocol, e.g. --protocol test_error.")
         metrics.append((preset, _measured_again(name) if again else preset.card.metrics))
     show(comparison_table(metrics))
 

@@ -52,9 +52,9 @@ def write_text(path, text: str):
 
 
 def write_figure(figure, path, **options):
-    """Writes a matplotlib `Figure` that nobody sees half-written, of the kind that the name of `path` ends in."""
+    """Writes a matplotlib `Figure` that nobody sees half-written, of the kind that `path` ends in, else as PNG."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=Path(path).suffix.removeprefix("."), **options)
+        figure.savefig(temporary, format=Path(path).suffix.removeprefix(".") or "png", **options)
 
 
 class Busy(ConfigError):
