@@ -9,6 +9,7 @@ A table stands between two comments, the first of which says what makes it:
 """
 
 import argparse
+import math
 import re
 from pathlib import Path
 
@@ -90,17 +91,19 @@ def network(name):
     """The layers of a preset's network: what comes out of each, and how many numbers it learns."""
     import keras
 
+    from capszoo.models.network import trainable_parameters
+
     model = capszoo.create(name)
     rows = [
         [
             f"`{layer.name}`",
             type(layer).__name__,
             ", ".join(map(_shape, keras.tree.flatten(layer.output))),
-            f"{layer.count_params():,}",
+            f"{sum(math.prod(weight.shape) for weight in layer.trainable_weights):,}",
         ]
         for layer in model.layers
     ]
-    rows.append(["", "", "all", f"{model.count_params():,}"])
+    rows.append(["", "", "all", f"{trainable_parameters(model):,}"])
     return markdown(["layer", "kind", "output", "parameters"], rows)
 
 

@@ -59,9 +59,7 @@ def evaluate(
 
 @app.command()
 def compare(
-    names: Annotated[
-        list[str], typer.Argument(help="Presets with weights; for --protocol also folders of runs.")
-    ],
+    names: Annotated[list[str], typer.Argument(help="Presets with weights, or folders of runs.")],
     protocol: Annotated[
         list[str] | None,
         typer.Option(help="Measure all by these of `capszoo protocols` [default: what their cards say]."),

@@ -15,14 +15,18 @@ from capszoo.config import ConfigError
 @app.command("list")
 def list_command(
     pattern: Annotated[str, typer.Argument(help="A shell pattern.")] = "*",
-    architecture: str | None = None,
-    routing: str | None = None,
-    dataset: str | None = None,
-    trained_on: str | None = None,
-    licence: str | None = None,
-    max_parameters: int | None = None,
-    pretrained: Annotated[bool | None, typer.Option("--pretrained/--untrained")] = None,
-    exports: str | None = None,
+    architecture: Annotated[str | None, typer.Option(help="Of the recipe, e.g. matrix_em.")] = None,
+    routing: Annotated[str | None, typer.Option(help="What routes, e.g. em.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Of the recipe, e.g. smallnorb.")] = None,
+    trained_on: Annotated[str | None, typer.Option(help="What the weights have really seen.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the weights, e.g. Apache-2.0.")] = None,
+    max_parameters: Annotated[int | None, typer.Option(help="The most that a network may have.")] = None,
+    pretrained: Annotated[
+        bool | None, typer.Option("--pretrained/--untrained", help="With weights, or without.")
+    ] = None,
+    exports: Annotated[
+        str | None, typer.Option(help="A format that the card has measured, e.g. litert-float16.")
+    ] = None,
     long: Annotated[
         bool, typer.Option("--long", help="A row for each exported artefact: size, error and speed.")
     ] = False,
@@ -102,6 +106,7 @@ def visualize(
     images: Annotated[list[Path], typer.Argument(help="Pictures, as for `capszoo predict`.")],
     out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
     model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
+    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures to the model's size.")] = False,
 ):
     """Draw what the capsules of a model do with pictures, and write a page that explains each drawing."""
     import numpy as np
@@ -111,7 +116,7 @@ def visualize(
     from capszoo.visualize import overview, write_page
 
     net = zoo.load(model)
-    batch, _ = read_pictures(images, net.raw_shape)
+    batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
     names = net.class_names or net.preset.recipe.data.class_names
     drawings = overview(net, np.asarray(net.preprocess(batch)), names)

@@ -18,7 +18,7 @@ class Tfds(LabelledPictures):
     """A data set that TensorFlow Datasets has prepared, by its name there.
 
     where:
-      set: the name, such as "eth80"; its images and labels are the features `image` and `label`.
+      set: the name, such as "cifar10"; its images and labels are the features `image` and `label`.
       others: see `LabelledPictures`. A split "test" or, where there is none, "validation" is the test split; of sets
         with a single split the share `test` is taken out. The validation split is always a share.
 

@@ -151,8 +151,10 @@ class Results:
         if self.published_card(trial):
             return shlex.join(["capszoo", "evaluate", recipe, *measure])
         overrides = (*trial.overrides, f"train.seed={trial.seed}", *(self._ends(trial) or ()))
-        train = ["capszoo", "train", recipe, *overrides]
-        return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', f'runs/{Path(recipe).stem}', *measure])}"
+        # Cells of one recipe cannot share the folder that is named after it.
+        run = f"runs/{self.key(trial) if self.recipe(trial) else Path(recipe).stem}"
+        train = ["capszoo", "train", recipe, *overrides, "--out", run]
+        return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', run, *measure])}"
 
     def add(self, record):
         """Takes in what was measured just now."""

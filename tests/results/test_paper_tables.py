@@ -44,7 +44,10 @@ def test_the_command_beside_a_number_makes_the_same_training(name):
     for trial in results.trials(name):
         words = shlex.split(results.command(trial))
         if words[1] == "train" and results.recipe(trial):
-            recipe, *overrides = words[2 : words.index("&&")]
+            recipe, *overrides, _, run = words[2 : words.index("&&")]
+            assert words[words.index("&&") + 1 :][:3] == ["capszoo", "evaluate", run]
+            # Another training would be refused in the folder.
+            assert run == f"runs/{results.key(trial)}"
             again, trained = read_recipe(recipe, overrides), results.recipe(trial)
             assert (again.model, again.data, again.train) == (trained.model, trained.data, trained.train)
 
