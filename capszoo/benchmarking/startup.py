@@ -31,5 +31,5 @@ def _run(program):
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
-        raise RuntimeError(f"{program!r} failed: {result.stderr.strip().splitlines()[-1]}")
+        raise RuntimeError(f"{program!r} failed: {(result.stderr.strip().splitlines() or [''])[-1]}")
     return time.perf_counter() - started

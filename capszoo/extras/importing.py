@@ -1,5 +1,6 @@
 """Something to be done around the first import of a library, whoever imports it."""
 
+import contextlib
 import importlib.abc
 import importlib.util
 import sys
@@ -15,7 +16,7 @@ def around_import(name, context):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one library by asking the others, once."""
+    """Finds one library by asking the others, until it is imported."""
 
     def __init__(self, name, context):
         self.name, self.context = name, context
@@ -28,12 +29,18 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name != self.name:
             return None
+        position = sys.meta_path.index(self)
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:  # Whoever asks may only want to know whether it is there.
+            sys.meta_path.insert(position, self)
         if spec is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
+                with contextlib.suppress(ValueError):
+                    sys.meta_path.remove(self)
                 with self.context():
                     execute(module)
 

@@ -24,13 +24,17 @@ def scale_rates(model, factors):
     where:
       factors: by paths of weights; all others have 1.
 
-    Gradients are not scaled, which Adam would not notice.
+    Gradients are not scaled, which Adam would not notice, nor is weight decay.
     """
     optimizer = updating(model.optimizer)
     # Of the class: an optimiser that is compiled again is not slowed down twice.
     update = type(optimizer).update_step.__get__(optimizer)
-    # TensorFlow's optimisers are handed what lies inside Keras' variables.
-    paths = {id(weight.value): weight.path for weight in model.trainable_weights}
+    # TensorFlow's optimisers are handed what lies inside Keras' variables, of several devices the part of each.
+    paths = {
+        id(part): weight.path
+        for weight in model.trainable_weights
+        for part in (weight.value, *getattr(weight.value, "values", ()))
+    }
 
     def update_step(gradient, variable, learning_rate):
         path = variable.path if isinstance(variable, keras.Variable) else paths[id(variable)]

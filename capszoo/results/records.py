@@ -58,6 +58,9 @@ def key_of(recipe, weights="") -> str:
     stages = {stage.name: [_chosen(stage.model), _chosen(stage.train)] for stage in recipe.stages}
     values = [_chosen(recipe.model), _chosen(recipe.data), _chosen(recipe.train), stages]
     values += [weights] if weights else []
+    names = [stage.name for stage in recipe.stages]
+    # What is hashed has them sorted. The order that the zoo's own had before that counted needs no word.
+    values += [names] if names != sorted(names, reverse=True) else []
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     return f"{recipe.name}-{digest[:12]}"
 

@@ -23,7 +23,8 @@ class TrainConfig:
         model's in its shape. Class capsules that were trained on other classes than the data's are not taken over.
         None begins with random weights, or in a recipe with stages with those of the stage before.
       freeze: a stage of the network; the layers below it learn nothing.
-      pretrained_rate: what the learning rate of weights that come from `start_from` is multiplied with, in (0, 1].
+      pretrained_rate: what the learning rate of weights that come from `start_from` is multiplied with, in (0, 1];
+        weight decay stays that of the full rate.
       schedule: how the learning rate falls; "exponential", with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
         rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.

@@ -38,6 +38,7 @@ def changes(directory, recipe):
     """In words, what `recipe` has otherwise than the run in `directory`; empty where no weight depends on it."""
     recipes = _read_recipe(Path(directory)), recipe
     before, after = (_flat(each.to_mapping()) for each in recipes)
+    before["stages in order"], after["stages in order"] = ([s.name for s in each.stages] for each in recipes)
     ignored = {f"train.{name}" for name in set.intersection(*(each.train.ignored for each in recipes))}
     return "; ".join(
         f"{key}: {before.get(key)!r} -> {after.get(key)!r}"

@@ -78,10 +78,12 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
         progress = progress if processes.first else QUIET
         start = recipe.train.start_from and find(recipe.train.start_from)
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
-        for stage in () if (directory / FILE).exists() else recipe.stages:
+        behind = (directory / FILE).exists()
+        for stage in recipe.stages:
             folder = stage_folder(directory, stage)
-            with _claimed(recipe.at(stage), folder, processes):
-                _Run(recipe.at(stage), folder, progress, start, processes).finish()
+            if not behind:
+                with _claimed(recipe.at(stage), folder, processes):
+                    _Run(recipe.at(stage), folder, progress, start, processes).finish()
             start = Start(folder / BEST)
         return _Run(recipe, directory, progress, start, processes).finish(pause_after)
 
@@ -212,6 +214,8 @@ class _Run:
         if self.copy is None:
             with dtype_policy(self.recipe.train.precision):
                 self.copy = self.recipe.build()
+            if self.recipe.train.freeze:  # Or frozen normalisations would be measured anew.
+                freeze_below(self.copy, self.recipe.train.freeze)
         for variable, weight in zip(self.copy.weights, self.model.weights, strict=True):
             variable.assign(np.asarray(weight))
         yield self.copy

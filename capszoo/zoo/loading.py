@@ -75,7 +75,8 @@ def load(
         cropped by `preprocess` then.
       weights: a safetensors file to load instead of the published one.
       freeze: a stage of the network, such as "class_capsules"; the layers below it learn nothing more.
-      pretrained_rate: what `fit` multiplies the learning rate of loaded weights with, in [0, 1]; new ones have 1.
+      pretrained_rate: what `fit` multiplies the learning rate of loaded weights with, in [0, 1]; new ones have 1. An
+        optimiser's weight decay stays that of the full rate.
 
     Weights are looked for in `CAPSZOO_HOME`, in the package, in `capszoo-weights`, in `weights/` of a checkout, then at
     `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the

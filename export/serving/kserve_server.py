@@ -64,7 +64,7 @@ class Bundle(kserve.Model):
     def _infer(self, request):
         """REST V2 and gRPC."""
         signature = self._signature("serving_default")
-        given = {part.name: tf.constant(part.as_numpy()) for part in request.inputs}
+        given = {part.name: _given(part) for part in request.inputs}
         if set(given) != set(_inputs(signature)):
             raise InvalidInput(f"tensors {sorted(_inputs(signature))} are needed. Received: {sorted(given)}")
         answer = []
@@ -139,6 +139,20 @@ def _tensor(values, dtype):
         return tf.constant(array.astype(dtype.as_numpy_dtype))
     except (KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
         raise InvalidInput(f"values are not {dtype.name}: {error}") from error
+
+
+def _given(part):
+    """The tensor of a part of a request."""
+    try:
+        if (
+            part.data is not None
+            and part.datatype != "BYTES"
+            and np.asarray(part.data).dtype.kind not in "biuf"
+        ):
+            raise TypeError("numbers are needed")  # NumPy would read strings as numbers.
+        return tf.constant(part.as_numpy())
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{part.name} is no {part.datatype} of {part.shape}: {error}") from error
 
 
 def _run(signature, tensors):

@@ -82,10 +82,10 @@ class Server:
         allowed = max(TOLERANCE * max(1.0, float(np.abs(wanted).max())), ROUNDINGS * rounding)
         np.testing.assert_allclose(found, wanted, rtol=0.0, atol=allowed)
 
-    def post(self, body, kind="application/json"):
+    def post(self, body, kind="application/json", address=None):
         """Status and answer, parsed, of a prediction; `body` is JSON, or bytes that may be none."""
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.model}:predict", body, {"Content-Type": kind})
+        request = urllib.request.Request(address or f"{self.model}:predict", body, {"Content-Type": kind})
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
                 return response.status, json.load(response)
@@ -142,6 +142,11 @@ class KServe(Server):
         (images,) = get(f"{self.url}/v2/models/{self.name}")["inputs"]
         assert (images["name"], images["datatype"]) == ("images", "FP32")
         return images["shape"]
+
+    def post_v2(self, **part):
+        """Status and answer of one part `images` over V2 of the protocol."""
+        body = {"inputs": [{"name": "images", "datatype": "FP32", **part}]}
+        return self.post(body, address=f"{self.url}/v2/models/{self.name}/infer")
 
     def over_grpc(self, images, folder):
         np.save(folder / "images.npy", images)

@@ -164,6 +164,20 @@ def test_what_is_wrong_is_an_error_object_and_the_server_goes_on(server, what):
     assert server.post({"instances": [image(shape)]})[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("data", "size"), [(0.5, -1), ("0.5", 0), ("seven", 0), (2.0, 0), (None, 0)], ids=str
+)
+def test_what_is_wrong_over_the_second_protocol_is_the_clients_fault(server, data, size):
+    if not hasattr(server, "post_v2"):
+        pytest.skip("TensorFlow Serving has no second protocol")
+    shape = [1, *server.report["image_shape"]]
+    status, answer = server.post_v2(shape=shape, data=[data] * (np.prod(shape) + size))
+    assert 400 <= status < 500, answer
+    assert answer["error"]
+    status, answer = server.post_v2(shape=shape, data=[0.5] * np.prod(shape))
+    assert status == 200, answer
+
+
 def test_a_huge_batch_is_answered_row_by_row(server, expected):
     images, wanted = expected
     count = HUGE // images[0].size

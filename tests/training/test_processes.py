@@ -195,6 +195,21 @@ def test_replicas_of_tensorflow_make_the_weights_that_one_device_makes(folder):
     assert steps(runs[0]) == steps(runs[1]) == [3, 6]
 
 
+@pytest.mark.slow
+def test_replicas_give_loaded_weights_the_rate_that_one_device_gives(folder):
+    recipe = ["capsules.yaml", "train.gradient_clip=null"]
+    start = on_devices(folder, 1, "begun", *recipe)
+    recipe += [f"train.start_from={start}", "train.pretrained_rate=0.01"]
+    runs = [on_devices(folder, count, f"slow{count}", *recipe) for count in (1, 2)]
+    assert_same(*runs, 1e-6)
+    moved = [
+        np.abs(read_arrays(run / "best.safetensors")[0][name] - weights).max()
+        for run in runs
+        for name, weights in read_arrays(start / "best.safetensors")[0].items()
+    ]
+    assert 0 < max(moved) < 1e-4
+
+
 def test_replicas_normalise_by_the_batch_and_not_by_their_part_of_it():
     from capszoo.training.replicas import Replicas
 

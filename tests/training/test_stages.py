@@ -14,7 +14,8 @@ from support import Recorded, assert_same_state
 from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
-from capszoo.training.folder import load_run, read_log
+from capszoo.results.records import key_of
+from capszoo.training.folder import changes, load_run, read_log
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays
 from capszoo.zoo import locating, recipes
@@ -115,6 +116,17 @@ def test_killed_in_a_stage_or_between_two_it_ends_with_the_same_bits(runs, kille
     assert_same_runs(root / killed, root / "whole")
 
 
+@pytest.mark.slow
+def test_paused_in_the_last_stage_it_learns_as_slowly_as_before(data, tmp_path):
+    train_section = {**MAPPING["train"], "pretrained_rate": 0.1}
+    (data / "slow.yaml").write_text(yaml.safe_dump({**MAPPING, "train": train_section}, sort_keys=False))
+    recipe = read_recipe(data / "slow.yaml")
+    train(recipe, tmp_path / "whole")
+    train(recipe, tmp_path / "paused", pause_after=1)
+    train(recipe, tmp_path / "paused")
+    assert_same_runs(tmp_path / "paused", tmp_path / "whole")
+
+
 def assert_same_runs(directory, reference):
     for folder in FOLDERS:
         for file in ("checkpoint", "best"):
@@ -154,6 +166,15 @@ def test_a_finished_training_started_again_does_nothing(runs):
     assert record == read_log(root / "whole")[-1]
     assert progress.begun == [("staged", 8, 8)]
     assert {path: path.read_bytes() for path in (root / "whole").rglob("*.safetensors")} == before
+
+
+def test_stages_in_another_order_are_another_training(runs):
+    root, _ = runs
+    stages = dict(reversed(MAPPING["stages"].items()))
+    (root / "reversed.yaml").write_text(yaml.safe_dump({**MAPPING, "stages": stages}, sort_keys=False))
+    other, recipe = read_recipe(root / "reversed.yaml"), read_recipe(root / "staged.yaml")
+    assert "stages in order: ['plain', 'routed'] -> ['routed', 'plain']" in changes(root / "whole", other)
+    assert key_of(other).rpartition("-")[2] != key_of(recipe).rpartition("-")[2]
 
 
 def test_a_stage_that_was_changed_is_another_training(runs):

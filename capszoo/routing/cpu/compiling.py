@@ -39,5 +39,6 @@ def forget_stale(*kernels):
             continue
         module = function.py_func.__module__.rsplit(".", 1)[-1]
         for path in Path(function.stats.cache_path).glob(f"{module}.{function.py_func.__name__}-*.nb[ic]"):
-            if path.stat().st_mtime < newest:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # Another process may be clearing too.
+                if path.stat().st_mtime < newest:
+                    path.unlink()

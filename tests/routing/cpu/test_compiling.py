@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,6 +59,18 @@ def test_what_was_compiled_before_a_change_of_any_file_is_forgotten(tmp_path):
         os.utime(tmp_path / name, (0, 0))
     compiling.forget_stale(SimpleNamespace(dispatcher=Dispatcher))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.nbi", "votes.py"]
+
+
+def test_what_another_process_has_cleared_meanwhile_is_no_error(tmp_path, monkeypatch):
+    function = SimpleNamespace(__module__="some.module", __name__="f")
+    dispatcher = SimpleNamespace(stats=SimpleNamespace(cache_path=str(tmp_path)), py_func=function)
+    glob = Path.glob
+
+    def found(folder, pattern):
+        return iter([tmp_path / "module.f-1.nbi"]) if folder == tmp_path else glob(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", found)
+    compiling.forget_stale(SimpleNamespace(dispatcher=dispatcher))
 
 
 LOADED_BY_NOBODY = """
