@@ -12,6 +12,7 @@ import asyncio
 import base64
 import binascii
 import json
+import uuid
 
 import kserve
 import numpy as np
@@ -72,7 +73,8 @@ class Bundle(kserve.Model):
             part = kserve.InferOutput(name, list(value.shape), DATATYPES[tf.as_dtype(value.dtype)])
             part.set_data_from_numpy(value, binary_data=False)
             answer.append(part)
-        return kserve.InferResponse(request.id, self.name, answer)
+        # Of REST an answer without a name is refused by the server itself.
+        return kserve.InferResponse(request.id or uuid.uuid4().hex, self.name, answer)
 
     def _signature(self, name):
         if not isinstance(name, str) or name not in self.model.signatures:
