@@ -9,7 +9,7 @@ from capszoo import plugins
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-Name = Annotated[str, typer.Argument(help="A preset, see `capszoo list`, or the folder of a run.")]
+Name = Annotated[str, typer.Argument(help="A preset; see `capszoo list`.")]
 RecipeName = Annotated[str, typer.Argument(help="A preset's name or a recipe file.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Overrides, e.g. train.epochs=3 model.routing=leaky")

@@ -196,10 +196,10 @@ def _compare(subjects, name, options, out):
     from capszoo.protocols import protocols
 
     rows, notes = [], []
-    folders = [Path(subject.name).name for subject in subjects]
-    if out and len(set(folders)) < len(folders):
-        raise ValueError(f"--out needs models of different names. Received: {', '.join(folders)}")
     if name in protocols() and protocols()[name].models == (1, 1):
+        folders = [Path(subject.name).name for subject in subjects]
+        if out and len(set(folders)) < len(folders):
+            raise ValueError(f"--out needs models of different names. Received: {', '.join(folders)}")
         for subject, folder in zip(subjects, folders, strict=True):
             _, its_rows, its_notes = _measure("evaluate", [subject], name, options, out and out / folder)
             rows += [{"model": subject.name, **row} for row in its_rows]

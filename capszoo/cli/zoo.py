@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Name, Trained, Weights, app
+from capszoo.cli.app import Trained, Weights, app
 from capszoo.config import ConfigError
 
 
@@ -48,7 +48,9 @@ def list_command(
 
 
 @app.command()
-def describe(name: Name):
+def describe(
+    name: Annotated[str, typer.Argument(help="A preset, see `capszoo list`, or the folder of a run.")],
+):
     """Print the card of a preset."""
     from rich.console import Console
     from rich.markdown import Markdown

@@ -5,9 +5,9 @@ import functools
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from capszoo.config import ConfigError, section
+from capszoo.data.images import opened
 from capszoo.data.labelled import LabelledPictures, shares, to_levels
 from capszoo.data.sources import DataNotFound
 
@@ -65,11 +65,9 @@ class Folder(LabelledPictures):
             )
         self._require_known_splits()
         files = _files(self._root / "train" if self._split_by_folder else self._root)
-        with Image.open(files[0][0]) as first:
-            grey = first.mode in ("L", "1", "LA") or first.mode.startswith("I;16")
-            upright = ImageOps.exif_transpose(first)
-            shape = (upright.height, upright.width, 1 if grey else 3)
-        return tuple(sorted({name for _, name in files})), shape
+        first = opened(files[0][0])
+        grey = first.mode in ("L", "1", "LA") or first.mode.startswith("I;16")
+        return tuple(sorted({name for _, name in files})), (first.height, first.width, 1 if grey else 3)
 
     def _read(self, split):
         self._require_known_splits()

@@ -44,7 +44,7 @@ def read_image(path, image_shape, resize=False):
             f"Received image_shape: {tuple(image_shape)}"
         )
     mode, views = _LAYOUTS[channels]
-    picture = ImageOps.exif_transpose(path) if isinstance(path, Image.Image) else _opened(path)
+    picture = ImageOps.exif_transpose(path) if isinstance(path, Image.Image) else opened(path)
     pixels = _pixels(picture, mode, path)
     rows, columns = pixels.shape[:2]
     if (rows, columns) == (height, views * width):
@@ -96,7 +96,8 @@ def _checked(images, image_shape):
     return to_float(images)
 
 
-def _opened(path):
+def opened(path):
+    """The PIL image in a file, upright. Errors: `ValueError` naming the file, see `read_image`."""
     # Opening a named pipe would wait for a writer.
     if Path(path).exists() and not Path(path).is_file():
         raise ValueError(f"expected a whole, readable picture file. Received: {path} (no regular file)")

@@ -39,6 +39,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def exec_module(module):
+                # What was found for an earlier question may be executed after the finder is gone.
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)
                 with self.context():

@@ -24,7 +24,7 @@ class DepthwisePrimaryCapsules(Float32Outputs, keras.layers.Layer):
       bias: `[types, pose_dim]`, initially zero.
 
     Squash runs in float32 under every dtype policy, and poses leave in float32.
-    Errors: `ValueError` for features of another number of channels.
+    Errors: `ValueError` for features of another number of channels, and for fewer positions than the kernel has.
     Source: Mazzia, Salvetti and Chiaberge 2021, "Efficient-CapsNet", section "Primary capsules".
     """
 

@@ -16,7 +16,12 @@ class Float32Outputs:
 
 
 def convolved(size, kernel_size, strides, padding):
-    """How many positions an axis of `size` has after a convolution; None where that is not known."""
+    """How many positions an axis of `size` has after a convolution; None where that is not known.
+
+    Errors: `ValueError` for a window that is larger, without padding.
+    """
     if size is None:
         return None
+    if padding == "valid" and size < kernel_size:
+        raise ValueError(f"a window of {kernel_size} needs as many positions at least. Received: {size}")
     return -(-size // strides) if padding == "same" else (size - kernel_size) // strides + 1

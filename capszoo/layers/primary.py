@@ -24,7 +24,7 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
 
     Squash runs in float32 under every dtype policy, and poses leave in float32. On a CPU, whole batches are convolved
     by Fourier transforms where these save time, 256 channels of a 9x9 kernel of stride 2 for instance (`fourier`).
-    Errors: `ValueError` for a padding other than "valid" or "same".
+    Errors: `ValueError` for a padding other than "valid" or "same", and for a feature map smaller than the kernel.
     Source: Sabour et al. 2017, section 4 and the authors' code.
     Differs from the paper: the authors' code multiplies by softmax(0) = 1 / types before the squash, which the text
     does not mention; `scale` chooses.

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.data.checking import check_shape, check_values
-from capszoo.models.freezing import scale_rates, updating
+from capszoo.models.freezing import scale_rates, steps_of
 from capszoo.models.targets import check_labels, label_tensors
 
 
@@ -83,7 +83,7 @@ class Fitting:
 
     def _steps(self, state=None):
         """How many steps were taken; on JAX `state` has the values of the optimiser's variables."""
-        steps = updating(self.model.optimizer).iterations
+        steps = steps_of(self.model.optimizer)
         if state is None:
             return steps
         return next(
@@ -117,7 +117,7 @@ class _Plan(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         steps = self.params.get("steps")
         if steps:
-            start = int(updating(self.fitting.model.optimizer).iterations)
+            start = int(steps_of(self.fitting.model.optimizer))
             self.fitting.plan = start, start + steps * (self.params["epochs"] - self.initial_epoch)
 
 

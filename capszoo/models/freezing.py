@@ -44,6 +44,11 @@ def scale_rates(model, factors):
         optimizer.update_step = update_step
 
 
+def steps_of(optimizer):
+    """The variable that counts the steps of an optimiser, those included in which it only gathers gradients."""
+    return updating(optimizer).variables[0]
+
+
 def updating(optimizer):
     """The optimiser that counts steps and changes variables: what Keras wraps where it scales the loss."""
     return getattr(optimizer, "inner_optimizer", optimizer)

@@ -59,7 +59,7 @@ def key_of(recipe, weights="") -> str:
     values = [_chosen(recipe.model), _chosen(recipe.data), _chosen(recipe.train), stages]
     values += [weights] if weights else []
     names = [stage.name for stage in recipe.stages]
-    # What is hashed has them sorted. The order that the zoo's own had before that counted needs no word.
+    # The hash sorts stages by name. Reverse order adds nothing: records from before order counted keep their keys.
     values += [names] if names != sorted(names, reverse=True) else []
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
     return f"{recipe.name}-{digest[:12]}"

@@ -65,6 +65,7 @@ def tune(recipe, directory, progress=QUIET) -> list[dict]:
     `Busy` where another process searches in the folder;
     `TrialsFailed` with the first reason if all trials failed; whatever else stops a trial stops the search.
     """
+    _require_search(recipe)
     directory = Path(directory)
     with _alone_in(directory):
         _claim(recipe, directory)
@@ -90,12 +91,15 @@ def _alone_in(directory):
     )
 
 
-def _claim(recipe, directory):
-    """Writes recipe and search into the folder, or finds the same there; more trials may be asked for."""
+def _require_search(recipe):
     if recipe.search is None:
         raise ConfigError(f"{recipe.name}: the recipe has no section 'search', so there is nothing to tune.")
     if not recipe.data.validates:
         raise ConfigError(f"{recipe.name}: the search needs a validation split. Received data without one.")
+
+
+def _claim(recipe, directory):
+    """Writes recipe and search into the folder, or finds the same there; more trials may be asked for."""
     path = directory / "search.yaml"
     if path.exists():
         before = parse_recipe(recipe.name, read_yaml(path))

@@ -13,8 +13,8 @@ def activation_maps(model, images):
     where:
       images: `[B, H, W, C]`.
 
-    In [0, 1]. Of capsules without an activation of their own it is the length of the pose (Sabour et al. 2017), of a
-    matrix the root of its squared entries' sum, which has no upper end.
+    Activations are in [0, 1]. Of capsules without any it is the length of the pose (Sabour et al. 2017), in [0, 1)
+    where that was squashed; of a matrix the root of the sum of its squared entries, without an upper end.
     Errors: `ValueError` for a model without such capsules and for images of another shape than the model's.
     """
     images = checked(model, images)

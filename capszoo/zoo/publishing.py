@@ -92,8 +92,8 @@ def measure_again(preset, progress=QUIET) -> Card:
     Errors: `ConfigError` for a preset without weights and for code that is not committed; `DataNotFound` where data are
     missing of a protocol that was measured before; `IntegrityError` and `WeightsError` as `capszoo.load`.
     """
-    if preset.card is None:
-        raise ConfigError(f"{preset.name} has no weights to measure.")
+    if preset.card is None or preset.run:
+        raise ConfigError(f"{preset.run or preset.name} has no weights in the package to measure.")
     _require_committed(locating.weights_folder())
     before = {metric.protocol for metric in preset.card.metrics}
     metrics = _measure(load(preset.name), preset.recipe, before, progress)

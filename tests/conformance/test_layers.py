@@ -11,7 +11,7 @@ import tensorflow as tf
 from conformance.goldens import LAYERS
 from support import POLICIES, arrays, by_path, dtype_policy, fill
 
-from capszoo.layers import DenseCapsules, PrimaryCapsules
+from capszoo.layers import DenseCapsules, DepthwisePrimaryCapsules, PrimaryCapsules
 from capszoo.layers.routes import Routes
 from capszoo.routing import DynamicRouting
 
@@ -149,6 +149,13 @@ def test_the_shape_of_its_output_is_known_before_it_is_built(golden):
     pair = not isinstance(golden.output[0], int)
     expected = tuple((None, *shape) for shape in golden.output) if pair else (None, *golden.output)
     assert layer.compute_output_shape(*shapes) == expected
+
+
+@pytest.mark.parametrize("side", [4, 8])
+def test_windows_larger_than_the_feature_map_are_refused(side):
+    for layer in (PrimaryCapsules(2, 4, 9), DepthwisePrimaryCapsules(2, 4, 9)):
+        with pytest.raises(ValueError, match=f"window of 9 needs .* Received: {side}"):
+            layer(keras.Input((side, side, 8)))
 
 
 def test_single_layers_run_over_time():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from tiny_pictures import CLASSES, draw, write_folder
 
 from capszoo.config import ConfigError, parse_section, to_mapping
@@ -64,6 +64,19 @@ def test_an_upright_photograph_is_upright_and_big_endian_grey_is_grey(tmp_path):
             Image.frombytes("I;16B", (6, 4), bytes(48)).save(tmp_path / "grey" / name / f"{i}.tiff")
     assert Folder(path=str(tmp_path / "photos")).image_shape == (60, 20, 3)
     assert Folder(path=str(tmp_path / "grey")).image_shape == (4, 6, 1)
+
+
+def test_a_first_picture_that_is_none_is_refused_by_name_and_nothing_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript was called"))
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "0.jpg"
+    Image.new("L", (9, 9)).save(path, "EPS")
+    with pytest.raises(ValueError, match=r"readable picture file.*0\.jpg"):
+        Folder(path=str(tmp_path))
+    Image.fromarray(draw(0, 0)).save(path)
+    path.write_bytes(path.read_bytes()[:150])
+    with pytest.raises(ValueError, match=r"readable picture file.*0\.jpg"):
+        Folder(path=str(tmp_path))
 
 
 def test_a_picture_stays_in_its_split_when_others_are_added():

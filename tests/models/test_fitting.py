@@ -212,10 +212,18 @@ def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly(scal
         freeze_below(model, "top")
 
 
-@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, keras.optimizers.LossScaleOptimizer])
-def test_steps_are_counted_among_the_values_that_jax_hands_over(wrap):
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.SGD(1e-3),
+        keras.optimizers.SGD(1e-3, gradient_accumulation_steps=2),
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1e-3)),
+    ],
+    ids=["plain", "gathering", "scaled loss"],
+)
+def test_steps_are_counted_among_the_values_that_jax_hands_over(optimizer):
     model = built(MATRIX)
-    model.compile(wrap(keras.optimizers.SGD(1e-3)))
+    model.compile(optimizer)
     for _ in range(3):
         model.train_on_batch(IMAGES, LABELS)
     values = [np.asarray(variable) for variable in model.optimizer.variables]

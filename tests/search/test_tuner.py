@@ -456,6 +456,9 @@ def test_two_searches_do_not_meet_in_a_folder(small, tmp_path, trainer):
     with locked(tmp_path, "busy"), pytest.raises(Busy, match="another process is searching in"):
         tune(small(RATE), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {".lock"}
+    with pytest.raises(ConfigError, match="no section 'search'"):
+        tune(dataclasses.replace(small(RATE), search=None), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 # With real training

@@ -146,6 +146,10 @@ def test_a_run_without_a_card_is_described_and_compared_by_a_protocol(zoo, publi
     status, _, err = run("compare", folder, folder, "--protocol", "test_error", "--out", tmp_path / "b")
     assert status == 1
     assert "--out needs models of different names. Received: run, run" in err
+    (folder / "card.json").write_bytes((zoo / "card.json").read_bytes())
+    status, _, err = run("measure-again", folder)
+    (folder / "card.json").unlink()
+    assert (status, "has no weights in the package to measure" in err) == (1, True)
 
 
 def test_runs_of_one_name_have_a_row_each(zoo, tmp_path):
