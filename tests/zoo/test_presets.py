@@ -230,7 +230,7 @@ def test_weights_are_measured_again_without_being_touched(zoo, run, monkeypatch)
 
 
 def test_nothing_is_measured_where_nothing_is_published(zoo):
-    with pytest.raises(ConfigError, match="tiny_mnist9 has no weights to measure"):
+    with pytest.raises(ConfigError, match="tiny_mnist9 has no weights in the package to measure"):
         measure_again(capszoo.get_preset("tiny_mnist9"))
 
 
