@@ -26,7 +26,7 @@ class Folder(LabelledPictures):
 
     Files and folders whose names begin with a dot are passed over.
     Errors: `DataNotFound` for a folder without pictures, unless class names, size and channels are given; `ConfigError`
-    for a folder `train` that has no `test` but only a validation split beside it, and for one of another name.
+    for a folder `train` that has no `test` but only a validation split beside it, and for splits `val` and `valid`.
     """
 
     path: str = ""

@@ -23,6 +23,8 @@ from capszoo.layers.routes import routed_layers
 from capszoo.models.architecture import Classifies, DecodesPoses, architecture_of
 from capszoo.routing.cpu import host_calls
 from capszoo.visualize import child_centres
+from capszoo.visualize.activity import activations_of
+from capszoo.visualize.over_image import sees_whole_grid
 from capszoo.zoo.integrity import IntegrityError, sha256_of
 from capszoo.zoo.loading import load
 
@@ -59,8 +61,7 @@ class DemoFunctions:
         poses = keras.tree.flatten(children)[0] if self.layer else None
         self.grid = tuple(getattr(poses, "shape", ()))[1:4]
         # A grid of one position has nothing to show a map of.
-        on_grid = len(self.grid) == 3 and len(poses.shape) > 4 and 1 not in self.grid[:2]
-        if not on_grid or self._routed() != math.prod(self.grid):
+        if not self.layer or 1 in self.grid[:2] or not sees_whole_grid(self.layer, self._coefficients()):
             raise ValueError(
                 "class capsules that are routed from capsules on a grid [B, H, W, types, ...] are needed. "
                 f"Received: {model.name!r}, of the grid {self.grid}"
@@ -73,10 +74,9 @@ class DemoFunctions:
         paired = isinstance(self.layer.output, (tuple, list))
         self._above = None if paired else keras.Model(self.layer.output, model.output["scores"])
 
-    def _routed(self):
-        """How many children the coefficients are of; of layers that are routed at once they are no input."""
-        history = self.layer.compute_output_spec(self.layer.input, return_history=True)[-1]
-        return history.shape[-2]
+    def _coefficients(self):
+        """A symbol of those of one iteration."""
+        return self.layer.compute_output_spec(self.layer.input, return_history=True)[-1][0]
 
     def network(self, images):
         """The dict of `scores`, `poses`, `coefficients`, `activations`, and of `seen` where it is there."""
@@ -84,11 +84,6 @@ class DemoFunctions:
         children = self._below(seen, training=False)
         parents, history = self.layer(children, return_history=True)
         poses, scores = parents if self._above is None else (parents, self._above(parents))
-        if isinstance(children, (tuple, list)):
-            activations = children[1]
-        else:
-            axes = tuple(range(4, len(children.shape)))
-            activations = ops.sqrt(ops.sum(ops.square(children), axis=axes))
         # An output that is the input itself comes back as something else from LiteRT in a browser.
         changed = {"seen": seen} if self._changes else {}
         return {
@@ -97,7 +92,7 @@ class DemoFunctions:
             "poses": poses,
             "coefficients": history[-1],
             # [B, H, W, types] -> [B, I]
-            "activations": ops.reshape(activations, (-1, math.prod(self.grid))),
+            "activations": ops.reshape(activations_of(children), (-1, math.prod(self.grid))),
         }
 
     def decoder(self, poses, selection):

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 from capszoo.layers.routes import routed_layers
 from capszoo.visualize.common import checked, in_batches, new_figure
@@ -69,4 +70,4 @@ def activations_of(capsules):
     """Activations `[..., types]` of capsules as a layer takes them: their own, or the lengths of their poses."""
     if isinstance(capsules, list | tuple):
         return capsules[1]
-    return np.linalg.norm(capsules, axis=-1 if len(capsules.shape) == 5 else (-2, -1))
+    return ops.sqrt(ops.sum(ops.square(capsules), axis=tuple(range(4, len(capsules.shape)))))
