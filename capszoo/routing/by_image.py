@@ -63,8 +63,30 @@ def _fills_a_processor():
 
 def deviations(votes, poses):
     """V_ij - mu_j `[N, O, I, D]` of votes and of poses `[N, O, D]`."""
-    # TensorFlow's kernels are slow where they repeat an axis in the middle, but for this one.
-    return votes - ops.broadcast_to(ops.expand_dims(poses, 2), ops.shape(votes))
+    return votes - ops.expand_dims(poses, 2)
+
+
+def row_times(row, matrices):
+    """Products `[..., M]` of rows `[..., N]` and matrices `[..., N, M]`."""
+    return _row_times(row, matrices, transposed=False)
+
+
+def times_column(matrices, column):
+    """Products `[..., M]` of matrices `[..., M, N]` and columns `[..., N]`."""
+    return _row_times(column, matrices, transposed=True)
+
+
+def _row_times(row, matrices, transposed):
+    """Products of rows and matrices, or of rows and their transposes, all of one type."""
+    row = ops.expand_dims(row, -2)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # On processors oneDNN takes the place of the other batched product, and needs 1.5 to 4 times as long for a row.
+        product = tf.raw_ops.BatchMatMulV3(x=row, y=matrices, Tout=row.dtype, adj_y=transposed)
+    else:
+        product = ops.matmul(row, ops.swapaxes(matrices, -2, -1) if transposed else matrices)
+    return ops.squeeze(product, -2)
 
 
 class Votes:

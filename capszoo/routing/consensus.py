@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from capszoo.routing.by_image import row_times
 from capszoo.routing.by_position import _RoutingByPosition
 
 
@@ -27,7 +28,7 @@ class _ConsensusRouting(_RoutingByPosition):
     def step(self, state, votes, activations, iteration):
         logits, memory = self._logits(state, votes, activations)
         coefficients = ops.softmax(logits, axis=2)
-        poses = ops.matmul(ops.expand_dims(coefficients, 2), votes)[:, :, 0]
+        poses = row_times(coefficients, votes)
         return {"coefficients": coefficients, "poses": poses, **memory}
 
     def _memory(self, votes, activations):

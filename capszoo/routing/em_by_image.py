@@ -23,7 +23,7 @@ import math
 
 from keras import ops
 
-from capszoo.routing.by_image import SIDE, by_image, deviations
+from capszoo.routing.by_image import SIDE, by_image, deviations, row_times, times_column
 
 LOG_2_PI = math.log(2.0 * math.pi)
 
@@ -93,11 +93,10 @@ class _Procedure:
         beta_u, beta_a = betas
         share = coefficients * activations[:, None]
         mass = ops.sum(share, axis=2) + self.mass_floor
-        # [N, O, I] -> [N, O, 1, I]
-        weight = (share / mass[..., None])[:, :, None]
-        mean = ops.matmul(weight, votes)[:, :, 0]
+        weight = share / mass[..., None]
+        mean = row_times(weight, votes)
         squares = ops.square(deviations(votes, mean))
-        variance = ops.matmul(weight, squares)[:, :, 0] + self.variance_floor
+        variance = row_times(weight, squares) + self.variance_floor
         log_variance = ops.sum(ops.log(variance), axis=2) / 2.0
         logits = scale * (beta_a - mass * (votes.shape[3] * beta_u + log_variance))
         fit = {"coefficients": coefficients, "mass": mass, "mean": mean, "variance": variance}
@@ -105,7 +104,7 @@ class _Procedure:
 
     def _softmax(self, fit, squares):
         """R_ij `[N, O, I]` of the parents of `fit`."""
-        distance = ops.matmul((0.5 / fit["variance"])[:, :, None], ops.swapaxes(squares, 2, 3))[:, :, 0]
+        distance = times_column(squares, 0.5 / fit["variance"])
         constant = ops.log_sigmoid(fit["logits"]) - fit["log_variance"] - SIDE**2 / 2.0 * LOG_2_PI
         weights = constant[..., None] - distance
         # First over the types of parents at one position, then over the positions that see the child.
@@ -129,10 +128,7 @@ class _Procedure:
                 d_votes -= h[..., None] * (deviation / fit["variance"][:, :, None])
             d_scaled, share = scale * d_logits, fit["coefficients"] * activations[:, None]
             constant, linear, square = self._share_gradient(fit, betas, d_mean, d_variance, d_scaled)
-            d_share = (
-                constant[..., None]
-                + (ops.matmul(deviation, linear[..., None]) + ops.matmul(squares, square[..., None]))[..., 0]
-            )
+            d_share = constant[..., None] + times_column(deviation, linear) + times_column(squares, square)
             d_votes += share[..., None] * (linear[:, :, None] + 2.0 * square[:, :, None] * deviation)
             d_activation = ops.sum(fit["coefficients"] * d_share, axis=1)
             h = share * (d_share - self.children.sum(d_activation)[:, None])
@@ -158,9 +154,8 @@ class _Procedure:
 def _through_softmax(h, fit, deviation, squares):
     """Gradients of mu_j, var_j and x_j of `fit`, where the logits of the softmax after it have the gradient `h`."""
     precision, density = 1.0 / fit["variance"], ops.sum(h, axis=2)
-    row = h[:, :, None]
-    d_mean = ops.matmul(row, deviation)[:, :, 0] * precision
-    d_variance = (ops.matmul(row, squares)[:, :, 0] * precision - density[..., None]) * precision / 2.0
+    d_mean = row_times(h, deviation) * precision
+    d_variance = (row_times(h, squares) * precision - density[..., None]) * precision / 2.0
     return d_mean, d_variance, density * ops.sigmoid(-fit["logits"])
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.by_image import deviations
+from capszoo.routing.by_image import deviations, row_times, times_column
 from capszoo.routing.by_position import _RoutingByPosition
 
 # Under masses and variances.
@@ -111,17 +111,14 @@ class _Votes:
 
     def moments(self, used):
         """mu_j and s_j `[N, O, D]` of shares U_ij `[N, O, I]`."""
-        weights = (used / (ops.sum(used, axis=2, keepdims=True) + EPSILON))[:, :, None]
-        # [N, O, 1, I], [N, O, I, D] -> [N, O, D]
-        poses = ops.matmul(weights, self.votes)[:, :, 0]
+        weights = used / (ops.sum(used, axis=2, keepdims=True) + EPSILON)
+        poses = row_times(weights, self.votes)
         squares = ops.square(deviations(self.votes, poses))
-        return poses, ops.matmul(weights, squares)[:, :, 0] + EPSILON
+        return poses, row_times(weights, squares) + EPSILON
 
     def distances(self, poses, variances):
         """sum_h (V_ijh - mu_jh)^2 / (2 s_jh) `[N, O, I]`."""
-        squares = ops.square(deviations(self.votes, poses))
-        # [N, O, 1, D], [N, O, D, I] -> [N, O, I]
-        return ops.matmul((0.5 / variances)[:, :, None], ops.swapaxes(squares, 2, 3))[:, :, 0]
+        return times_column(ops.square(deviations(self.votes, poses)), 0.5 / variances)
 
 
 class SharedVotes:

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.routing.by_image import row_times, times_column
 from capszoo.routing.by_position import _RoutingByPosition
 
 # Under the variance of a pose: the framework's of the authors' code.
@@ -61,12 +62,12 @@ class InvertedAttentionRouting(_RoutingByPosition):
         }
 
     def step(self, state, votes, activations, iteration):
-        # [N, O, 1, D] x [N, O, D, I] -> [N, O, 1, I]
-        row = ops.expand_dims(state["poses"], 2) / math.sqrt(votes.shape[3])
-        coefficients = ops.softmax(ops.matmul(row, ops.swapaxes(votes, 2, 3)), axis=1)
+        # [N, O, I]
+        agreement = times_column(votes, state["poses"] / math.sqrt(votes.shape[3]))
+        coefficients = ops.softmax(agreement, axis=1)
         return {
-            "coefficients": coefficients[:, :, 0],
-            "poses": self._normalised(ops.matmul(coefficients, votes)[:, :, 0]),
+            "coefficients": coefficients,
+            "poses": self._normalised(row_times(coefficients, votes)),
         }
 
     def finish(self, state, votes, activations):

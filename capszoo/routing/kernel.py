@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.by_image import deviations
+from capszoo.routing.by_image import deviations, row_times
 from capszoo.routing.consensus import _ConsensusRouting
 
 # Keeps the logarithm of a child's activation finite.
@@ -147,9 +147,9 @@ class KernelRouting(_ConsensusRouting):
             return self._resonances(deviations(votes, state["poses"]))
         poses = state["poses"] - state["centre"]
         # |V - mu|^2 = |V|^2 + |mu|^2 - 2 V . mu: one pass over the votes, where differences take three.
-        products = ops.matmul(ops.expand_dims(-2.0 * poses, 2), state["centred"])
+        products = row_times(-2.0 * poses, state["centred"])
         squares = state["squares"] + ops.sum(ops.square(poses), axis=2, keepdims=True)
-        return self._gaussians(squares + ops.reshape(products, ops.shape(squares)))
+        return self._gaussians(squares + products)
 
     def _gaussians(self, distances):
         """The mixture, of |mu - V|^2 `[N, O, I]`."""

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.by_image import Children, deviations
+from capszoo.routing.by_image import Children, deviations, row_times, times_column
 from capszoo.routing.by_position import _RoutingByPosition
 from capszoo.routing.digamma import digamma
 
@@ -101,8 +101,7 @@ class VariationalBayesRouting(_RoutingByPosition):
     def step(self, state, votes, activations, iteration):
         kappa, scatter = 1.0 + state["mass"], state["scatter"]
         precision = (_degrees(state) / 2.0)[..., None] / scatter
-        # [N, O, 1, D], [N, O, D, I] -> [N, O, I]
-        distance = ops.matmul(precision[:, :, None], ops.swapaxes(state["squares"], 2, 3))[:, :, 0]
+        distance = times_column(state["squares"], precision)
         constant = _log_proportions(state) + (_log_determinant(state) - scatter.shape[2] / kappa) / 2.0
         return self._posterior(self._shares(constant[..., None] - distance), votes, activations)
 
@@ -117,11 +116,11 @@ class VariationalBayesRouting(_RoutingByPosition):
 
         `squares` are (V_ij - m_j)^2.
         """
-        share = (coefficients * activations[:, None])[:, :, None]
-        mass = ops.sum(share[:, :, 0], axis=2)
-        poses = ops.matmul(share, votes)[:, :, 0] / (1.0 + mass)[..., None]
+        share = coefficients * activations[:, None]
+        mass = ops.sum(share, axis=2)
+        poses = row_times(share, votes) / (1.0 + mass)[..., None]
         squares = ops.square(deviations(votes, poses))
-        scatter = 1.0 + ops.matmul(share, squares)[:, :, 0] + ops.square(poses)
+        scatter = 1.0 + row_times(share, squares) + ops.square(poses)
         state = {"coefficients": coefficients, "mass": mass, "poses": poses}
         return {**state, "scatter": scatter, "squares": squares}
 

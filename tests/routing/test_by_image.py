@@ -63,6 +63,49 @@ def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
     assert_exact(kind, 3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_and_columns_times_matrices_and_their_gradients(dtype):
+    rng = np.random.default_rng(0)
+    row, column, matrices, upstream = (
+        tf.constant(rng.normal(size=(2, 3, *size)).astype(dtype)) for size in ((5,), (4,), (5, 4), (4,))
+    )
+    with tf.GradientTape() as tape:
+        tape.watch((row, matrices))
+        product = by_image.row_times(row, matrices)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(product, np.einsum("bpn,bpnm->bpm", row, matrices), **tolerance)
+    np.testing.assert_allclose(
+        by_image.times_column(matrices, column), np.einsum("bpnm,bpm->bpn", matrices, column), **tolerance
+    )
+    of_row, of_matrices = tape.gradient(product, (row, matrices), upstream)
+    np.testing.assert_allclose(of_row, np.einsum("bpnm,bpm->bpn", matrices, upstream), **tolerance)
+    np.testing.assert_allclose(of_matrices, np.einsum("bpn,bpm->bpnm", row, upstream), **tolerance)
+
+
+@pytest.mark.parametrize("kind", ["conv, stride 2", "similarity, conv", "recurrent, conv"])
+def test_no_row_is_multiplied_by_the_operation_that_onednn_replaces(kind):
+    layer, _ = twins(kind, count=1)
+    served = tf.function(lambda *children: layer(children), autograph=False)
+    with cpu.host_calls(False):
+        graph = served.get_concrete_function(
+            *(tf.constant(part.astype("float32")) for part in capsules("benign"))
+        ).graph
+    bodies = [
+        graph,
+        *(function.graph for function in graph._functions.values() if hasattr(function, "graph")),
+    ]
+    products = [
+        operation for body in bodies for operation in body.get_operations() if "MatMul" in operation.type
+    ]
+    replaced = [
+        operation.name
+        for operation in products
+        if operation.type == "BatchMatMulV2" and 1 in operation.inputs[0].shape[-2:]
+    ]
+    assert any(operation.type == "BatchMatMulV3" for operation in products)
+    assert not replaced
+
+
 def test_sums_of_votes_are_made_without_them():
     child, rng = Neighbourhood(3, 2, (5, 7)).children(2), np.random.default_rng(0)
     poses, matrices, addition = (rng.normal(size=size) for size in ((3, 70, 9), (18, 3, 12), (18, 9)))
