@@ -103,8 +103,8 @@ class LSTMRouting(_ConsensusRouting):
         """The first step of all cells: states are zero and coefficients uniform. Returns as `_cells`."""
         uniform = ops.reshape(kernel[-1] / gates.shape[3], (-1, 1, 1, 1))
         # Nothing is added to the forget gate, which has no state to multiply: a fourth of the time of this sum.
-        parents = ops.split(uniform + _of_poses(poses, kernel), 4)
-        input_gate, candidate, output_gate = (ops.split(gates, 4)[k] + parents[k] for k in (0, 2, 3))
+        pairs, parents = ops.split(gates, 4), ops.split(uniform + _of_poses(poses, kernel), 4)
+        input_gate, candidate, output_gate = (pairs[k] + parents[k] for k in (0, 2, 3))
         return self._after(ops.sigmoid(input_gate) * ops.tanh(candidate), output_gate, network)
 
     def _cells(self, gates, poses, coefficients, hidden, cell, kernel, recurrent_kernel, *network):
