@@ -111,6 +111,25 @@ KINDS = {
     ),
 }
 
+# Layers whose poses are vectors.
+VECTORS = {
+    "vectors, conv": lambda types=3, count=3, dtype="float32": ConvCapsules(
+        types, 3, 2, EMRouting(count, final_lambda=0.2, dtype=dtype), pose="vector", dtype=dtype
+    ),
+    "vectors, 20 types": lambda count=3, dtype="float32": ConvCapsules(
+        20, 3, 1, EMRouting(count, final_lambda=0.2, dtype=dtype), pose="vector", dtype=dtype
+    ),
+    "vectors, classes": lambda types=3, count=3, dtype="float32": SharedClassCapsules(
+        types, EMRouting(count, final_lambda=0.2, dtype=dtype), COORDINATES, pose="vector", dtype=dtype
+    ),
+    "vectors, similarity": lambda types=3, count=3, dtype="float32": ConvCapsules(
+        types, 3, 2, KernelRouting(num_iterations=count, dtype=dtype), pose="vector", dtype=dtype
+    ),
+    "vectors, recurrent": lambda types=3, count=3, dtype="float32": ConvCapsules(
+        types, 3, 2, LSTMRouting(num_iterations=count, units=5, dtype=dtype), pose="vector", dtype=dtype
+    ),
+}
+
 # What has no compiled form.
 GRAPHS = {"similarity, spectral": similar(NormalisedClassCapsules, "spectral")}
 
@@ -121,10 +140,9 @@ def twins(kind, **options):
 
     Shared, because tracing costs more than computing: leave their weights.
     """
-    shapes = tuple(part.shape for part in capsules("benign"))
-    pair = [(KINDS | GRAPHS)[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
+    pair = [(KINDS | VECTORS | GRAPHS)[kind](dtype=dtype, **options) for dtype in ("float32", "float64")]
     for layer in pair:
-        layer.build(shapes)
+        layer.build(tuple(part.shape for part in posed(layer, capsules("benign"))))
     rng = np.random.default_rng(1)
     values = [0.5 * rng.normal(size=weight.shape) for weight in pair[0].weights]
     for layer in pair:
@@ -133,9 +151,15 @@ def twins(kind, **options):
     return pair
 
 
+def posed(layer, capsules):
+    """Capsules whose poses are what the layer takes: matrices, or the same numbers as vectors."""
+    poses, activations = capsules
+    return np.reshape(poses, (*activations.shape, *layer.pose_shape)), activations
+
+
 def differentiated(layer, inputs, host_calls):
     """Outputs, and the gradients of a random sum of them, of poses, activations and weights."""
-    inputs = [tf.constant(part.astype(layer.dtype)) for part in inputs]
+    inputs = [tf.constant(part.astype(layer.dtype)) for part in posed(layer, inputs)]
     rng = np.random.default_rng(2)
     with cpu.host_calls(host_calls), tf.GradientTape() as tape:
         tape.watch(inputs)

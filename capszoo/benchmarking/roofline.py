@@ -47,7 +47,7 @@ def roofline(model, speeds):
         return None
     pairs = [_pairs(layer) for layer in layers]
     work = [
-        WORK[type(layer.routing)](layer.routing, numbers)
+        WORK[type(layer.routing)](layer.routing, numbers, layer.width)
         for layer, (_, numbers) in zip(layers, pairs, strict=True)
     ]
     operations = sum(count * operations for (count, _), (operations, _) in zip(pairs, work, strict=True))
@@ -75,36 +75,38 @@ def _pairs(layer):
     return math.prod(shape[1:-1]), shape[-1]
 
 
-# Of one pair of child and parent with votes of D numbers: operations, the vote included, and numbers that are written
-# and read where votes are in memory.
+# Of one pair of child and parent with votes of D numbers, in rows of a width: operations, the vote included, and
+# numbers that are written and read where votes are in memory.
 
 
-def _vote(numbers):
-    return 2 * numbers * math.isqrt(numbers)
+def _vote(numbers, width):
+    return 2 * numbers * width
 
 
-def _gaussians(routing, numbers):
+def _gaussians(routing, numbers, width):
     """EM and variational Bayes: T M-steps with two sums and squares, and an E-step between any two."""
     count = routing.num_iterations
     m_step, e_step = 6 * numbers + 3, 2 * numbers + 5
-    return _vote(numbers) + count * m_step + (count - 1) * e_step, numbers * (1 + 2 * count + (count - 1))
+    return _vote(numbers, width) + count * m_step + (count - 1) * e_step, numbers * (
+        1 + 2 * count + (count - 1)
+    )
 
 
-def _similarity(routing, numbers):
+def _similarity(routing, numbers, width):
     """A first mean, T updates with a mean, and distances before each and at the end."""
     count, components = routing.num_iterations, routing.components
     distance, update = 2 * numbers + 3 + 4 * components, 6 + 2 * numbers
-    operations = _vote(numbers) + numbers + count * update + (count + 1) * distance + 2
+    operations = _vote(numbers, width) + numbers + count * update + (count + 1) * distance + 2
     return operations, numbers * (1 + 1 + count + (count + 1))
 
 
-def _recurrent(routing, numbers):
+def _recurrent(routing, numbers, width):
     """Votes to four gates once; T steps of a cell with U units, the first without states, a network and a mean."""
     count, units = routing.num_iterations, routing.units
     widths = units, *routing.compatibility, 1
     network = sum(2 * below * above for below, above in pairwise(widths))
     cell, states = 8 * units + 10 * units + network + 6 + 2 * numbers, 8 * units * (units + 1)
-    operations = _vote(numbers) + 8 * units * numbers + count * cell + (count - 1) * states + 2 * units
+    operations = _vote(numbers, width) + 8 * units * numbers + count * cell + (count - 1) * states + 2 * units
     kept = 4 * units * (1 + count) + 4 * units * (count - 1)
     return operations, numbers * (2 + count) + kept
 

@@ -188,7 +188,7 @@ class _Level(keras.layers.Layer):
         seen = child.shape[1]
         addition, uniform = np.zeros((seen, side * side)), np.full(child.shape, 1.0 / self.types)
         known = connections(child, np.arange(seen), addition, uniform)
-        self._votes = Votes(known, math.prod(grid) * types)
+        self._votes = Votes(known, math.prod(grid) * types, side)
         deviation = math.sqrt(self.types / (side * seen))
         self.kernel = self.add_weight(
             name="kernel",

@@ -113,7 +113,7 @@ class _RoutedCapsules(Routes, _PosedCapsules):
 
     def _from_poses(self, count):
         """What routes poses instead of votes here and now, compiled or as a graph, see `Routing`; or None."""
-        if not isinstance(count, int) or self.pose != "matrix" or self.routing.compute_dtype != "float32":
+        if not isinstance(count, int) or self.routing.compute_dtype != "float32":
             return None
         if self.routing.fusible and cpu.enabled():
             return self.routing.fused(self._connections(), count)
@@ -348,7 +348,7 @@ class SharedClassCapsules(_ClassCapsules):
         addition = np.zeros((children, POSE_SIDE**2))
         if self.coordinates is not None:
             # A matrix listed column by column -> row by row.
-            rows = self._addition().reshape(positions, POSE_SIDE, POSE_SIDE).swapaxes(1, 2)
+            rows = self._addition().reshape(positions, self.width, self.rows).swapaxes(1, 2)
             addition = np.repeat(rows.reshape(positions, -1), types, axis=0)
         matrix = np.tile(np.arange(types), positions)
         uniform = np.full((1, children), 1.0 / self.types)

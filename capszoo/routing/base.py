@@ -85,8 +85,9 @@ class Routing(keras.layers.Layer):
           connections: who sees whom, `capszoo.routing.connections.Connections`.
           count: iterations.
 
-        Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]`
-        and activations `[B, P, O]`.
+        Returns `route(poses[B, C, 16], activations[B, C], matrices[M, width, O, width])`, which returns poses
+        `[B, P, O, 16]` and activations `[B, P, O]`. A pose is a matrix listed row by row, its width 4, or a vector,
+        its width 16.
         """
         raise NotImplementedError
 

@@ -5,42 +5,40 @@ times. They lie as `[N, O, I, D]`, all positions of all images being N, so that 
 are products of matrices.
 """
 
-import math
-
 import keras
 import numpy as np
 from keras import ops
 
 from capszoo.routing.neighbourhood import NOTHING
 
-SIDE = 4
 # Images with more votes than so many numbers, half a megabyte, are routed one after the other.
 AT_ONCE = 2**17
 
 
 def by_image(connections, procedure):
-    """Routing of votes V = M W + addition between 4x4 matrices.
+    """Routing of votes V = M W + addition.
 
     where:
       connections: a `Connections`.
-      procedure: `(votes, poses[b, C, 16], activations[b, C], matrices[I, 4, O * 4])` -> mu_j `[N, O, D]` and a_j
-        `[N, O]`, for some images; `votes` is a `Votes`, which makes them.
+      procedure: `(votes, poses[b, C, D], activations[b, C], matrices[I, width, O * width])` -> mu_j `[N, O, D]` and
+        a_j `[N, O]`, for some images; `votes` is a `Votes`, which makes them.
 
-    Returns `route(poses[B, C, 16], activations[B, C], matrices[M, 4, O, 4])`, which returns poses `[B, P, O, 16]` and
-    activations `[B, P, O]`.
+    Returns `route(poses[B, C, D], activations[B, C], matrices[M, width, O, width])`, which returns poses
+    `[B, P, O, D]` and activations `[B, P, O]`.
     """
     positions, children = connections.child.shape
 
     def route(poses, activations, matrices):
-        votes, types = Votes(connections, poses.shape[1]), matrices.shape[2]
-        matrices = ops.take(ops.reshape(matrices, (-1, SIDE, types * SIDE)), connections.matrix, axis=0)
+        (count, entries), (width, types) = poses.shape[1:], matrices.shape[1:3]
+        votes = Votes(connections, count, width)
+        matrices = ops.take(ops.reshape(matrices, (-1, width, types * width)), connections.matrix, axis=0)
 
         def some_images(capsules):
             mean, activations = procedure(votes, *capsules, matrices)
-            mean = ops.reshape(mean, (-1, positions, types, SIDE**2))
+            mean = ops.reshape(mean, (-1, positions, types, entries))
             return mean, ops.reshape(activations, (-1, positions, types))
 
-        if positions * children * types * SIDE**2 <= AT_ONCE or not _fills_a_processor():
+        if positions * children * types * entries <= AT_ONCE or not _fills_a_processor():
             return some_images((poses, activations))
         found = ops.map(lambda image: some_images([part[None] for part in image]), (poses, activations))
         return tuple(part[:, 0] for part in found)
@@ -94,58 +92,83 @@ def _row_times(row, matrices, transposed):
 
 
 class Votes:
-    """How votes are made of poses, side x side matrices, for the C capsules of an image that `connections` are of."""
+    """How votes are made of the poses of the C capsules of an image that `connections` are of.
 
-    def __init__(self, connections, count):
+    A pose of D numbers has rows of `width` numbers: a matrix of side 4 has four, a vector of 16 numbers has one.
+    """
+
+    def __init__(self, connections, count, width):
         self.addition = connections.addition
-        self.side = math.isqrt(self.addition.size // connections.child.shape[1])
+        self.entries, self.width = self.addition.size // connections.child.shape[1], width
+        self.height = self.entries // width
         self.children = Children(connections.child, count)
 
     def rows(self, poses):
-        """The rows of the poses of all children that are seen, `[I, N * row, side]`, of `[b, C, D]`."""
-        # [b, I, P, 16] -> [I, b, P, 16]: nothing is moved where there is one image.
+        """The rows of the poses of all children that are seen, `[I, N * row, width]`, of `[b, C, D]`."""
+        # [b, I, P, D] -> [I, b, P, D]: nothing is moved where there is one image.
         seen = ops.swapaxes(self.children.by_child(poses), 0, 1)
-        return ops.reshape(seen, (seen.shape[0], -1, self.side))
+        return ops.reshape(seen, (seen.shape[0], -1, self.width))
 
     def of(self, rows, matrices):
-        """V_ij `[N, O, I, D]` of rows `[I, N * row, side]` and matrices `[I, side, O * side]`, listed row by row."""
-        children, side = rows.shape[0], self.side
-        votes = ops.reshape(ops.matmul(rows, matrices), (children, -1, side, matrices.shape[2] // side, side))
+        """V_ij `[N, O, I, D]` of rows `[I, N * row, width]` and matrices `[I, width, O * width]`, row by row."""
+        votes = ops.reshape(
+            ops.matmul(rows, matrices), (rows.shape[0], -1, self.height, *self._parents(matrices))
+        )
         # [I, N, row, O, column] -> [N, O, I, row * column]
         votes = ops.transpose(votes, (1, 3, 0, 2, 4))
-        return self._added(votes, np.reshape(self.addition, (children, side, side)))
+        return self._added(votes, self._addition())
 
     def by_columns(self, rows, matrices):
         """The same, each vote listed column by column."""
-        children, side = rows.shape[0], self.side
         votes = ops.matmul(ops.swapaxes(matrices, 1, 2), ops.swapaxes(rows, 1, 2))
-        votes = ops.reshape(votes, (children, matrices.shape[2] // side, side, -1, side))
+        votes = ops.reshape(votes, (rows.shape[0], *self._parents(matrices), -1, self.height))
         # [I, O, column, N, row] -> [N, O, I, column * row]
         votes = ops.transpose(votes, (3, 1, 0, 2, 4))
-        return self._added(votes, np.reshape(self.addition, (children, side, side)).swapaxes(1, 2))
+        return self._added(votes, self._addition().swapaxes(1, 2))
+
+    def from_columns(self, poses):
+        """Poses `[N, O, D]`, listed row by row, of some that are listed column by column."""
+        # [N, O, column, row] -> [N, O, row, column]
+        poses = ops.reshape(poses, (-1, poses.shape[1], self.width, self.height))
+        return ops.reshape(ops.swapaxes(poses, 2, 3), (-1, poses.shape[1], self.entries))
+
+    def to_rows(self, votes):
+        """The rows of all votes of each child, `[I, N * row, O * width]`, of votes `[N, O, I, D]`."""
+        types, children = votes.shape[1:3]
+        votes = ops.reshape(votes, (-1, types, children, self.height, self.width))
+        # [N, O, I, row, column] -> [I, N * row, O * column]
+        return ops.reshape(ops.transpose(votes, (2, 0, 3, 1, 4)), (children, -1, types * self.width))
 
     def sums(self, poses, matrices):
-        """sum_i V_ij `[N, O, D]` of poses `[b, C, D]` and matrices `[I, side, O * side]`: one product, no votes."""
-        side, parents = self.side, matrices.shape[2] // self.side
+        """sum_i V_ij `[N, O, D]` of poses `[b, C, D]` and matrices `[I, width, O * width]`: one product, no votes."""
         positions, children = self.children.child.shape
+        parents, width = self._parents(matrices)
         # [b, C, row, column] -> [b * row, C, column]
-        rows = ops.swapaxes(ops.reshape(poses, (-1, poses.shape[1], side, side)), 1, 2)
-        seen = self.children.seen(ops.reshape(rows, (-1, poses.shape[1], side)))
+        rows = ops.swapaxes(ops.reshape(poses, (-1, poses.shape[1], self.height, width)), 1, 2)
+        seen = self.children.seen(ops.reshape(rows, (-1, poses.shape[1], width)))
         seen, matrices = (
-            ops.reshape(seen, (-1, children * side)),
-            ops.reshape(matrices, (children * side, -1)),
+            ops.reshape(seen, (-1, children * width)),
+            ops.reshape(matrices, (children * width, -1)),
         )
         # [b, row, P, O, column] -> [N, O, row * column]
-        sums = ops.reshape(ops.matmul(seen, matrices), (-1, side, positions, parents, side))
-        sums = ops.reshape(ops.transpose(sums, (0, 2, 3, 1, 4)), (-1, parents, side**2))
+        sums = ops.reshape(ops.matmul(seen, matrices), (-1, self.height, positions, parents, width))
+        sums = ops.reshape(ops.transpose(sums, (0, 2, 3, 1, 4)), (-1, parents, self.entries))
         return sums + ops.cast(self.addition.reshape(children, -1).sum(0), sums.dtype)
 
+    def _parents(self, matrices):
+        """The types of parents, and the width of their poses."""
+        return matrices.shape[2] // self.width, self.width
+
+    def _addition(self):
+        """What is added to the votes of each child: an array `[I, row, column]`."""
+        return self.addition.reshape(-1, self.height, self.width)
+
     def _added(self, votes, addition):
-        """`[N, O, I, D]` of votes `[N, O, I, side, side]` and what is added to them, an array `[I, side, side]`."""
-        votes = ops.reshape(votes, (-1, *votes.shape[1:3], self.side**2))
+        """`[N, O, I, D]` of votes and of what is added to them, the last two axes `[row, column]` or the reverse."""
+        votes = ops.reshape(votes, (-1, *votes.shape[1:3], self.entries))
         if not np.any(addition):
             return votes
-        return votes + ops.cast(addition.reshape(-1, self.side**2), votes.dtype)
+        return votes + ops.cast(addition.reshape(-1, self.entries), votes.dtype)
 
 
 class Children:

@@ -3,7 +3,7 @@
 from keras import ops
 
 from capszoo.routing.base import Routing
-from capszoo.routing.by_image import SIDE, by_image
+from capszoo.routing.by_image import by_image
 
 
 class _RoutingByPosition(Routing):
@@ -69,9 +69,6 @@ class _RoutingByPosition(Routing):
             seen = votes.children.seen(activations)
             votes_of = votes.by_columns if self.order_matters else votes.of
             mean, activations = self._route(votes_of(votes.rows(poses), matrices), seen, count, False)
-            if self.order_matters:
-                # [N, O, column * row] -> [N, O, row, column]
-                mean = ops.swapaxes(ops.reshape(mean, (-1, mean.shape[1], SIDE, SIDE)), 2, 3)
-            return mean, activations
+            return votes.from_columns(mean) if self.order_matters else mean, activations
 
         return by_image(connections, procedure)

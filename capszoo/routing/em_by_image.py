@@ -23,7 +23,7 @@ import math
 
 from keras import ops
 
-from capszoo.routing.by_image import SIDE, by_image, deviations, row_times, times_column
+from capszoo.routing.by_image import by_image, deviations, row_times, times_column
 
 LOG_2_PI = math.log(2.0 * math.pi)
 
@@ -55,7 +55,8 @@ def em_by_image(connections, scales, mass_floor, variance_floor):
 class _Procedure:
     """All iterations for some images at once, a function with its own gradient.
 
-    Takes poses `[b, C, 16]`, activations `[b, C]`, matrices `[I, 4, O * 4]`, and `[O]` each of beta_u and beta_a.
+    Takes poses `[b, C, D]`, activations `[b, C]`, matrices `[I, width, O * width]`, and `[O]` each of beta_u and
+    beta_a.
     Returns mu_j `[N, O, D]` and x_j `[N, O]` of the last iteration, N being all positions of all images.
     """
 
@@ -105,7 +106,7 @@ class _Procedure:
     def _softmax(self, fit, squares):
         """R_ij `[N, O, I]` of the parents of `fit`."""
         distance = times_column(squares, 0.5 / fit["variance"])
-        constant = ops.log_sigmoid(fit["logits"]) - fit["log_variance"] - SIDE**2 / 2.0 * LOG_2_PI
+        constant = ops.log_sigmoid(fit["logits"]) - fit["log_variance"] - squares.shape[3] / 2.0 * LOG_2_PI
         weights = constant[..., None] - distance
         # First over the types of parents at one position, then over the positions that see the child.
         highest = ops.max(weights, axis=1, keepdims=True)
@@ -135,9 +136,13 @@ class _Procedure:
             d_activations += d_activation
             d_beta_u -= votes.shape[3] * ops.sum(d_scaled * fit["mass"], axis=0)
             d_beta_a += ops.sum(d_scaled, axis=0)
-        d_rows, d_matrices = _through_votes(d_votes, rows, matrices)
-        # [I, N * row, 4] -> [N, I, 16]
-        d_poses = ops.swapaxes(ops.reshape(d_rows, (d_rows.shape[0], -1, SIDE**2)), 0, 1)
+        d_votes = self.votes.to_rows(d_votes)
+        d_rows, d_matrices = (
+            ops.matmul(d_votes, ops.swapaxes(matrices, 1, 2)),
+            ops.matmul(ops.swapaxes(rows, 1, 2), d_votes),
+        )
+        # [I, N * row, width] -> [N, I, D]
+        d_poses = ops.swapaxes(ops.reshape(d_rows, (d_rows.shape[0], -1, votes.shape[3])), 0, 1)
         d_poses, d_activations = (self.children.total(part) for part in (d_poses, d_activations))
         return d_poses, d_activations, d_matrices, d_beta_u, d_beta_a
 
@@ -157,13 +162,3 @@ def _through_softmax(h, fit, deviation, squares):
     d_mean = row_times(h, deviation) * precision
     d_variance = (row_times(h, squares) * precision - density[..., None]) * precision / 2.0
     return d_mean, d_variance, density * ops.sigmoid(-fit["logits"])
-
-
-def _through_votes(d_votes, rows, matrices):
-    """Gradients of rows of poses and of matrices."""
-    types, children = d_votes.shape[1:3]
-    d_votes = ops.reshape(d_votes, (-1, types, children, SIDE, SIDE))
-    # [N, O, I, row, column] -> [I, N * row, O * column]
-    d_votes = ops.reshape(ops.transpose(d_votes, (2, 0, 3, 1, 4)), (children, -1, types * SIDE))
-    d_rows = ops.matmul(d_votes, ops.swapaxes(matrices, 1, 2))
-    return d_rows, ops.matmul(ops.swapaxes(rows, 1, 2), d_votes)

@@ -7,7 +7,9 @@ from capszoo.benchmarking import networks, roofline, tables
 from capszoo.models import DynamicCapsNet, MatrixCapsNet
 from capszoo.routing import EMRouting, KernelRouting
 
-CHILDREN, SIDE, DIMENSIONS = 200, 2, 4
+CHILDREN = 200
+# A pose of four numbers: a matrix, and a vector.
+MATRIX, VECTOR = (2, 2), (1, 4)
 
 
 class Number:
@@ -53,13 +55,14 @@ def numbers(rng, *shape):
     return np.vectorize(Number, otypes=[object])(rng.uniform(0.1, 1, shape))
 
 
-def vote(pose, matrix):
+def vote(rng, shape):
+    pose, matrix = numbers(rng, *shape), numbers(rng, shape[1], shape[1])
     return np.array([add_up(row * column) for row in pose for column in matrix.T])
 
 
-def em(rng, count):
+def em(rng, count, shape):
     """One parent's Procedure 1, of Hinton et al. 2018; a softmax over one parent is its exponential over a sum."""
-    votes = [vote(numbers(rng, SIDE, SIDE), numbers(rng, SIDE, SIDE)) for _ in range(CHILDREN)]
+    votes = [vote(rng, shape) for _ in range(CHILDREN)]
     activations, coefficients = numbers(rng, CHILDREN), numbers(rng, CHILDREN)
     for step in range(count):
         shares = coefficients * activations
@@ -74,9 +77,9 @@ def em(rng, count):
             coefficients = np.array([weight / total for weight in weights])
 
 
-def similarity(rng, count):
+def similarity(rng, count, shape):
     """One parent's coefficients and mean, equations 2 to 15 of Faria 2019."""
-    votes = [vote(numbers(rng, SIDE, SIDE), numbers(rng, SIDE, SIDE)) for _ in range(CHILDREN)]
+    votes = [vote(rng, shape) for _ in range(CHILDREN)]
     prior, precisions, mixing = numbers(rng, CHILDREN), numbers(rng, 4), numbers(rng, 4)
 
     def similarities(mean):
@@ -99,17 +102,18 @@ def similarity(rng, count):
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
-    ("naive", "create"),
+    ("naive", "create", "shape"),
     [
-        (em, lambda count: EMRouting(num_iterations=count)),
-        (similarity, lambda count: KernelRouting(4, num_iterations=count)),
+        (em, lambda count: EMRouting(num_iterations=count), MATRIX),
+        (em, lambda count: EMRouting(num_iterations=count), VECTOR),
+        (similarity, lambda count: KernelRouting(4, num_iterations=count), MATRIX),
     ],
 )
-def test_operations_are_those_of_a_naive_routing(naive, create, count):
+def test_operations_are_those_of_a_naive_routing(naive, create, shape, count):
     Number.done = 0
-    naive(np.random.default_rng(0), count)
+    naive(np.random.default_rng(0), count, shape)
     routing = create(count)
-    operations, _ = roofline.WORK[type(routing)](routing, DIMENSIONS)
+    operations, _ = roofline.WORK[type(routing)](routing, 4, shape[1])
     # A few operations of a pair are another formula's; a sum has one addition less than numbers.
     np.testing.assert_allclose(operations * CHILDREN, Number.done, rtol=0.03)
 

@@ -52,6 +52,9 @@ def assert_exact(kind, count):
         ("similarity, spectral", 2),
         ("recurrent, conv", 2),
         ("recurrent, classes", 1),
+        ("vectors, conv", 3),
+        ("vectors, classes", 1),
+        ("vectors, recurrent", 2),
     ],
 )
 def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):
@@ -110,7 +113,7 @@ def test_sums_of_votes_are_made_without_them():
     child, rng = Neighbourhood(3, 2, (5, 7)).children(2), np.random.default_rng(0)
     poses, matrices, addition = (rng.normal(size=size) for size in ((3, 70, 9), (18, 3, 12), (18, 9)))
     poses, matrices = poses.astype("float32"), matrices.astype("float32")
-    votes = by_image.Votes(connections(child, np.arange(18), addition, np.zeros(child.shape)), 70)
+    votes = by_image.Votes(connections(child, np.arange(18), addition, np.zeros(child.shape)), 70, 3)
     upstream, children = rng.normal(size=(18, 4, 9)).astype("float32"), tf.constant(poses)
 
     def differentiated(sums):

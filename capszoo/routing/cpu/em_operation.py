@@ -15,7 +15,7 @@ forget_stale(em_forward.forward_chunk, em_backward.backward_chunk)
 
 
 def fused_em(connections, scales, mass_floor, variance_floor):
-    """EM routing, variant "paper" with logistic activations, of votes V = M W + addition between 4x4 matrices.
+    """EM routing, variant "paper" with logistic activations, of votes V = M W + addition.
 
     where:
       connections: a `Connections`.
@@ -23,8 +23,8 @@ def fused_em(connections, scales, mass_floor, variance_floor):
       mass_floor, variance_floor: added to each parent's amount of data and to each variance.
 
     Returns `route(poses, activations, matrices, beta_u, beta_a)`, which takes poses `[B, C, 16]`, activations `[B, C]`,
-    transformations `[matrices, 4, O, 4]`, and `[O]` each of beta_u and beta_a, and returns mu_j `[B, P, O, 16]` and
-    a_j `[B, P, O]`.
+    transformations `[matrices, width, O, width]`, and `[O]` each of beta_u and beta_a, and returns mu_j
+    `[B, P, O, 16]` and a_j `[B, P, O]`.
     Source: Hinton et al. 2018, Procedure 1; the gradient is its derivative, written out in `em_backward`.
     """
     scales = np.asarray(scales, "float32")
@@ -39,7 +39,7 @@ def fused_em(connections, scales, mass_floor, variance_floor):
 
 
 def fused_variational_bayes(connections, count, logits):
-    """Variational-Bayes routing of votes V = M W + addition between 4x4 matrices.
+    """Variational-Bayes routing of votes V = M W + addition.
 
     where:
       connections: a `Connections`, but for its coefficients of iteration 0.

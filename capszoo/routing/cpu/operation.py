@@ -64,10 +64,11 @@ def padded(values):
 
 
 def matrices_to_lanes(matrices):
-    """Transformations `[matrices, 4, O, 4]` -> `[matrices, K, 16, lanes]`."""
+    """Transformations `[matrices, width, O, width]` -> `[matrices, K, width * width, lanes]`."""
     matrices = padded(ops.transpose(matrices, (0, 1, 3, 2)))
-    blocks = matrices.shape[-1] // LANES
-    return ops.transpose(ops.reshape(matrices, (-1, POSE, blocks, LANES)), (0, 2, 1, 3))
+    _, rows, columns, types = matrices.shape
+    matrices = ops.reshape(matrices, (-1, rows * columns, types // LANES, LANES))
+    return ops.transpose(matrices, (0, 2, 1, 3))
 
 
 def from_lanes(mean, logits, positions, types, activation=ops.sigmoid):

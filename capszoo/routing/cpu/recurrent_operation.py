@@ -8,12 +8,11 @@ from capszoo.routing.cpu.compiling import forget_stale
 from capszoo.routing.cpu.operation import from_lanes, kernels_of, matrices_to_lanes
 from capszoo.routing.cpu.votes import POSE, problem_of
 
-POSE_SIDE = 4
 forget_stale(recurrent.forward_chunk, recurrent_backward.backward_chunk)
 
 
 def fused_lstm(connections, count, swapped):
-    """Connectionist routing of votes V = M W + addition between 4x4 matrices.
+    """Connectionist routing of votes V = M W + addition.
 
     where:
       connections: a `Connections`.
@@ -21,9 +20,9 @@ def fused_lstm(connections, count, swapped):
       swapped: whether the cell's state makes coefficients and the hidden one activations.
 
     Returns `route(poses, activations, matrices, cell, compatibility, activation)`, which takes poses `[B, C, 16]`, a_i
-    `[B, C]`, transformations `[matrices, 4, O, 4]` and the weights of a `LSTMRouting`: (kernel, recurrent_kernel,
-    bias), whose rows for a pose list a matrix column by column, and of both networks; it returns mu_j `[B, P, O, 16]`
-    and a_j `[B, P, O]`.
+    `[B, C]`, transformations `[matrices, width, O, width]` and the weights of a `LSTMRouting`: (kernel,
+    recurrent_kernel, bias), whose rows for a pose list a matrix column by column, and of both networks; it returns
+    mu_j `[B, P, O, 16]` and a_j `[B, P, O]`.
     Source: Faria 2019, section 4.2; the gradient is the derivative, written out in `recurrent_backward`.
     """
 
@@ -36,7 +35,7 @@ def fused_lstm(connections, count, swapped):
             _widths(compatibility),
             _widths(activation),
         )
-        weights = _cell(*cell), _network(compatibility), _network(activation)
+        weights = _cell(*cell, problem.width), _network(compatibility), _network(activation)
         run = kernels_of(
             problem, recurrent.Inputs, recurrent.forward_chunk, recurrent_backward.backward_chunk
         )
@@ -70,8 +69,8 @@ def _network(network):
     return ops.concatenate([ops.reshape(part, [-1]) for part in parts], axis=0)
 
 
-def _cell(kernel, recurrent_kernel, bias):
-    """Weights of the cell in the order of `recurrent.Inputs`."""
+def _cell(kernel, recurrent_kernel, bias, width):
+    """Weights of the cell in the order of `recurrent.Inputs`, for poses of this width."""
     units = recurrent_kernel.shape[0]
 
     def gates_of_units(rows):
@@ -80,8 +79,8 @@ def _cell(kernel, recurrent_kernel, bias):
         return ops.reshape(_padded(rows, 1), (-1, 4 * _in_fours(units)))
 
     def by_rows(pose):
-        """Rows for a matrix listed column by column -> row by row."""
-        pose = ops.reshape(pose, (POSE_SIDE, POSE_SIDE, 4 * units))
+        """Rows for a pose listed column by column -> row by row."""
+        pose = ops.reshape(pose, (width, POSE // width, 4 * units))
         return ops.reshape(ops.transpose(pose, (1, 0, 2)), (POSE, 4 * units))
 
     mean, activation, vote, coefficient = ops.split(kernel, [POSE, POSE + 1, 2 * POSE + 1])

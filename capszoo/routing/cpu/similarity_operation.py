@@ -11,15 +11,15 @@ forget_stale(similarity.forward_chunk, similarity.backward_chunk)
 
 
 def fused_similarity(connections, count):
-    """Similarity-learning routing, with Gaussians, of votes V = M W + addition between 4x4 matrices.
+    """Similarity-learning routing, with Gaussians, of votes V = M W + addition.
 
     where:
       connections: a `Connections`.
       count: updates of the coefficients.
 
     Returns `route(poses, log_activations, matrices, types, weights, precisions)`, which takes poses `[B, C, 16]`,
-    log(a_i) `[B, C]`, transformations `[matrices, 4, O, 4]`, alpha, beta, theta1, theta2 and theta3, each `[O]`, and
-    w_q and 1 / sigma_q^2, each `[components]`; it returns mu_j `[B, P, O, 16]` and a_j `[B, P, O]`.
+    log(a_i) `[B, C]`, transformations `[matrices, width, O, width]`, alpha, beta, theta1, theta2 and theta3, each
+    `[O]`, and w_q and 1 / sigma_q^2, each `[components]`; it returns mu_j `[B, P, O, 16]` and a_j `[B, P, O]`.
     Source: Faria 2019, equations 11 to 13; the gradient is their derivative, written out in `similarity`.
     """
 

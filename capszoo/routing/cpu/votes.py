@@ -1,10 +1,11 @@
-"""Votes between matrix capsules, made where they are used: what every fused routing shares.
+"""Votes between capsules with poses, made where they are used: what every fused routing shares.
 
-A vote is V = M W + addition, of 4x4 matrices. Arrays are flat, float32, and their axes are, from the slowest,
+A vote is V = M W + addition. A pose has 16 entries in rows of `width`: it is a 4x4 matrix or, with one row, a vector.
+Arrays are flat, float32, and their axes are, from the slowest,
 
     B images, T iterations, P positions of parents, I children seen from one position, C children of an image,
     K blocks of 16 types of parents (the lanes; the last block may have padding), D = 16 entries of a pose,
-    Q = 16 entries of a transformation, listed row by row as the pose is.
+    Q = width * width entries of a transformation, listed row by row as the pose is.
 """
 
 import numpy as np
@@ -15,6 +16,8 @@ from capszoo.routing.cpu.entrance import check_array, check_count, check_range
 from capszoo.routing.cpu.lanes import LANES, broadcast, broadcast_at, fma, horizontal_sum, load, store
 
 POSE = 16
+# The widths of a matrix and of a vector.
+MATRIX, VECTOR = 4, POSE
 TILE = POSE * LANES
 # Votes of one image, in numbers, up to which reading them again is faster than making them again: 4 MiB.
 CACHED = 2**20
@@ -24,19 +27,21 @@ ZERO = np.float32(0.0)
 # number of threads.
 CHUNK = 4
 # What the problem of every routing begins with: child [P, I], number of a child in its image; matrix [I], number of
-# its transformation; addition [I * D]; images: B; children: C; matrices: transformations (M); blocks: K; types: of
-# parents (O), without padding; kept: whether the votes of a whole image are made once and kept, or for every pass.
-PROBLEM = "child matrix addition images children matrices blocks types kept"
+# its transformation; addition [I * D]; images: B; children: C; matrices: transformations (M); width: of poses; blocks:
+# K; types: of parents (O), without padding; kept: whether the votes of a whole image are made once and kept, or for
+# every pass.
+PROBLEM = "child matrix addition images children matrices width blocks types kept"
 # What the inputs of every routing begin with: poses [B, C, D], activations [B, C], weights [M, K, Q, lanes].
 INPUTS = "poses activations weights"
 
 
 def problem_of(connections, activations, matrices):
-    """Values of `PROBLEM`, of `capszoo.routing.connections.Connections` and of tensors `[B, C]` and `[M, 4, O, 4]`."""
+    """Values of `PROBLEM`, of a `Connections` and of tensors `[B, C]` and `[M, width, O, width]`."""
     child, matrix, addition, _ = connections
-    (_, children), (count, _, types, _) = activations.shape, matrices.shape
+    (_, children), (count, width, types, _) = activations.shape, matrices.shape
     blocks = -(-types // LANES)
-    return child, matrix, addition, 0, children, count, blocks, types, child.size * blocks * TILE <= CACHED
+    kept = child.size * blocks * TILE <= CACHED
+    return child, matrix, addition, 0, children, count, width, blocks, types, kept
 
 
 def check_problem(problem):
@@ -44,6 +49,9 @@ def check_problem(problem):
     check_count("images", problem.images)
     for name in ("children", "matrices", "blocks", "types"):
         check_count(name, getattr(problem, name), 1)
+    check_count("width", problem.width, 1)
+    if problem.width not in (MATRIX, VECTOR):
+        raise ValueError(f"width must be {MATRIX} or {VECTOR}. Received: {problem.width!r}")
     if problem.blocks != -(-problem.types // LANES):
         raise ValueError(f"blocks must have room for {problem.types} types. Received: {problem.blocks}")
     shape = np.shape(problem.child)
@@ -57,7 +65,8 @@ def check_problem(problem):
 def input_shapes(problem):
     """Shapes of `INPUTS`."""
     images, children = problem.images, problem.children
-    return (images, children, POSE), (images, children), (problem.matrices, problem.blocks, POSE, LANES)
+    weights = problem.matrices, problem.blocks, problem.width**2, LANES
+    return (images, children, POSE), (images, children), weights
 
 
 def parent_shapes(problem):
@@ -94,8 +103,7 @@ def room(problem):
 def make_votes(problem, inputs, b, votes):
     """Makes the votes of image b, if they are kept."""
     if problem.kept:
-        for p in range(problem.child.shape[0]):
-            _make(problem, inputs, b, p, votes, p * problem.child.shape[1] * problem.blocks * TILE)
+        _make(problem, inputs, b, 0, problem.child.shape[0], votes)
 
 
 @inner
@@ -103,12 +111,51 @@ def votes_at(problem, inputs, b, p, votes):
     """Where the votes for position p begin in `votes`; makes them, if they are not kept."""
     if problem.kept:
         return p * problem.child.shape[1] * problem.blocks * TILE
-    _make(problem, inputs, b, p, votes, 0)
+    _make(problem, inputs, b, p, p + 1, votes)
     return 0
 
 
 @inner
-def _make(problem, inputs, b, p, votes, v):
+def _make(problem, inputs, b, begin, end, votes):
+    """Makes the votes for the positions from `begin` to before `end`."""
+    if problem.width == VECTOR:
+        _make_of_vectors(problem, inputs, b, begin, end, votes)
+        return
+    v = 0
+    for p in range(begin, end):
+        _make_of_matrices(problem, inputs, b, p, votes, v)
+        v += problem.child.shape[1] * problem.blocks * TILE
+
+
+@inner
+def _make_of_vectors(problem, inputs, b, begin, end, votes):
+    poses, weights, addition, blocks = inputs.poses, inputs.weights, problem.addition, problem.blocks
+    seen = problem.child.shape[1]
+    for i in range(seen):
+        for k in range(blocks):
+            # All positions of a child one after the other, since its transformations fill a core's cache.
+            w = (problem.matrix[i] * blocks + k) * POSE * TILE
+            for p in range(begin, end):
+                m = (b * problem.children + problem.child[p, i]) * POSE
+                v = (((p - begin) * seen + i) * blocks + k) * TILE
+                for c in range(0, POSE, 4):
+                    a, at = i * POSE + c, w + c * LANES
+                    v0, v1 = broadcast_at(addition, a), broadcast_at(addition, a + 1)
+                    v2, v3 = broadcast_at(addition, a + 2), broadcast_at(addition, a + 3)
+                    for q in range(POSE):
+                        entry, row = broadcast_at(poses, m + q), at + q * TILE
+                        v0 = fma(entry, load(weights, row), v0)
+                        v1 = fma(entry, load(weights, row + LANES), v1)
+                        v2 = fma(entry, load(weights, row + 2 * LANES), v2)
+                        v3 = fma(entry, load(weights, row + 3 * LANES), v3)
+                    store(votes, v + c * LANES, v0)
+                    store(votes, v + (c + 1) * LANES, v1)
+                    store(votes, v + (c + 2) * LANES, v2)
+                    store(votes, v + (c + 3) * LANES, v3)
+
+
+@inner
+def _make_of_matrices(problem, inputs, b, p, votes, v):
     poses, weights, addition, blocks = inputs.poses, inputs.weights, problem.addition, problem.blocks
     for i in range(problem.child.shape[1]):
         m, a = (b * problem.children + problem.child[p, i]) * POSE, i * POSE
@@ -161,8 +208,31 @@ def moments(problem, votes, v, p, k, coefficients, centre, s, first, second):
 @inner
 def product_gradients(problem, inputs, gradients, b, chunk, j, matrix, k, tile):
     """V = M W: dM = dV W^T and dW = M^T dV for one pair, whose dV is `tile`."""
-    m, w = (b * problem.children + j) * POSE, (matrix * problem.blocks + k) * TILE
+    m, w = (b * problem.children + j) * POSE, (matrix * problem.blocks + k) * problem.width**2 * LANES
     g = chunk * inputs.weights.shape[0] + w
+    if problem.width == VECTOR:
+        _gradients_of_vectors(inputs, gradients, m, w, g, tile)
+    else:
+        _gradients_of_matrices(inputs, gradients, m, w, g, tile)
+
+
+@inner
+def _gradients_of_vectors(inputs, gradients, m, w, g, tile):
+    for q in range(POSE):
+        entry, product, row = broadcast_at(inputs.poses, m + q), broadcast(ZERO), q * TILE
+        for d in range(0, TILE, LANES):
+            gradient = load(tile, d)
+            product = fma(gradient, load(inputs.weights, w + row + d), product)
+            store(
+                gradients.weights,
+                g + row + d,
+                fma(entry, gradient, load(gradients.weights, g + row + d)),
+            )
+        gradients.poses[m + q] += horizontal_sum(product)
+
+
+@inner
+def _gradients_of_matrices(inputs, gradients, m, w, g, tile):
     for r in range(4):
         v0, v1 = load(tile, 4 * r * LANES), load(tile, (4 * r + 1) * LANES)
         v2, v3 = load(tile, (4 * r + 2) * LANES), load(tile, (4 * r + 3) * LANES)

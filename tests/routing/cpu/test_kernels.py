@@ -13,6 +13,7 @@ import tensorflow as tf
 from routed import (
     KINDS,
     PLACES,
+    VECTORS,
     assert_close,
     assert_em_agrees_with_the_oracle,
     assert_variational_bayes_agrees_with_the_oracle,
@@ -53,7 +54,7 @@ def assert_as_good_as_the_graph(single, double, inputs):
 ONCE = [(kind, 1) for kind in ("conv, stride 2", "similarity, conv", "recurrent, conv")]
 
 
-@pytest.mark.parametrize(("kind", "count"), [*((kind, 3) for kind in KINDS), *ONCE])
+@pytest.mark.parametrize(("kind", "count"), [*((kind, 3) for kind in KINDS | VECTORS), *ONCE])
 def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
     single, double = twins(kind, count=count)
     inputs = capsules("benign")
