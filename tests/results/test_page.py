@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capszoo.results import figures, queue
-from capszoo.results.page import gather, render, row_of, state_rows, write
+from capszoo.results.page import gather, render, row_of, rows_above, state_rows, write
 from capszoo.results.queue import work
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
@@ -43,6 +43,24 @@ def test_a_cell_that_is_a_preset_has_the_number_of_its_card():
     row = row_of(results, "table", "cell")
     assert row["ours"].startswith(card.text(card.value))
     assert (row["paper"], row["seeds"], row["how"]) == ("0.53%", "1 of 2", f"`{card.command}` (published)")
+
+
+def test_published_numbers_beyond_chance_above_the_papers_are_listed():
+    (card,) = (metric for metric in get_preset("lstm_mnist").card.metrics if metric.protocol == "test_error")
+    low, high = card.interval
+    papers = {"below": low - 1e-4, "within": low, "above": high + 1e-4, "none": None}
+    cells = {name: Cell(recipe="lstm_mnist", paper=paper) for name, paper in papers.items()}
+    trained = Cell(recipe="lstm_mnist", overrides=("train.epochs=1",), paper=0.0)
+    rows = rows_above(of_cells(**cells, trained=trained, quoted=Cell(paper=0.0)))
+    assert [row["cell"] for row in rows] == ["below"]
+    assert rows[0]["preset"] == "[lstm_mnist](notes.md#lstm_mnist)"
+
+
+def test_the_notes_say_what_was_tried_with_every_preset_above_its_paper():
+    notes = (DOCS / "notes.md").read_text(encoding="utf-8").splitlines()
+    for row in rows_above(gather(read_papers(), "nowhere", DOCS)):
+        preset = row["preset"].split("]")[0].strip("[")
+        assert f"## {preset}" in notes
 
 
 @pytest.mark.parametrize(
