@@ -1,4 +1,4 @@
-"""Layers of matrix capsules of every routing, in float32 and float64, with children in benign and in hard places."""
+"""Layers of capsules with poses of every routing, in float32 and float64, with children in benign and hard places."""
 
 import functools
 
@@ -33,20 +33,19 @@ def capsules(place, images=3, grid=(5, 6), types=2, seed=0):
     return poses, activations
 
 
-def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32"):
+def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32", **pose):
     routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
-    return ConvCapsules(types, 3, strides, routing, dtype=dtype)
+    return ConvCapsules(types, 3, strides, routing, dtype=dtype, **pose)
 
 
-def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
+def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32", **pose):
     routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
-    return SharedClassCapsules(types, routing, COORDINATES, dtype=dtype)
+    return SharedClassCapsules(types, routing, COORDINATES, dtype=dtype, **pose)
 
 
-def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32"):
-    return NormalisedClassCapsules(
-        types, EMRouting(count, final_lambda=final_lambda, dtype=dtype), dtype=dtype
-    )
+def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32", **pose):
+    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
+    return NormalisedClassCapsules(types, routing, dtype=dtype, **pose)
 
 
 def similar(layer, kernel="gaussian"):
@@ -113,20 +112,18 @@ KINDS = {
 
 # Layers whose poses are vectors.
 VECTORS = {
-    "vectors, conv": lambda types=3, count=3, dtype="float32": ConvCapsules(
-        types, 3, 2, EMRouting(count, final_lambda=0.2, dtype=dtype), pose="vector", dtype=dtype
+    "vectors, conv": lambda **options: convolutional(strides=2, pose="vector", **options),
+    "vectors, 20 types": lambda **options: convolutional(types=20, pose="vector", **options),
+    "vectors, classes": lambda **options: shared_class(pose="vector", **options),
+    "vectors, normalised classes": lambda **options: normalised_class(pose="vector", **options),
+    "vectors, similarity": similar(
+        lambda types, *rest, **options: ConvCapsules(types, 3, 2, *rest, pose="vector", **options)
     ),
-    "vectors, 20 types": lambda count=3, dtype="float32": ConvCapsules(
-        20, 3, 1, EMRouting(count, final_lambda=0.2, dtype=dtype), pose="vector", dtype=dtype
+    "vectors, variational": variational(
+        lambda types, *rest, **options: ConvCapsules(types, 3, 2, *rest, pose="vector", **options)
     ),
-    "vectors, classes": lambda types=3, count=3, dtype="float32": SharedClassCapsules(
-        types, EMRouting(count, final_lambda=0.2, dtype=dtype), COORDINATES, pose="vector", dtype=dtype
-    ),
-    "vectors, similarity": lambda types=3, count=3, dtype="float32": ConvCapsules(
-        types, 3, 2, KernelRouting(num_iterations=count, dtype=dtype), pose="vector", dtype=dtype
-    ),
-    "vectors, recurrent": lambda types=3, count=3, dtype="float32": ConvCapsules(
-        types, 3, 2, LSTMRouting(num_iterations=count, units=5, dtype=dtype), pose="vector", dtype=dtype
+    "vectors, recurrent": recurrent(
+        lambda types, *rest, **options: ConvCapsules(types, 3, 2, *rest, pose="vector", **options), units=5
     ),
 }
 
@@ -144,7 +141,9 @@ def twins(kind, **options):
     for layer in pair:
         layer.build(tuple(part.shape for part in posed(layer, capsules("benign"))))
     rng = np.random.default_rng(1)
-    values = [0.5 * rng.normal(size=weight.shape) for weight in pair[0].weights]
+    # Votes are as large with vectors, whose products have more terms.
+    scale = 1.0 / np.sqrt(pair[0].width)
+    values = [scale * rng.normal(size=weight.shape) for weight in pair[0].weights]
     for layer in pair:
         for weight, value in zip(layer.weights, values, strict=True):
             weight.assign(value.astype("float32"))

@@ -11,6 +11,7 @@ from keras import ops
 
 from capszoo.benchmarking.machine import facts
 from capszoo.benchmarking.networks import GRAPH, OURS
+from capszoo.layers.matrix import _RoutedCapsules
 from capszoo.layers.routes import routed_layers
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, VariationalBayesRouting
 from capszoo.training.accelerators import accelerators
@@ -28,8 +29,8 @@ def roofline(model, speeds):
         share = least seconds / seconds of the whole network
 
     where:
-      model: a network of which some layers route by EM, variational Bayes, similarity learning or an LSTM in a
-        compiled form; the other layers' work is in its seconds and not in the bound.
+      model: a network of which some layers of capsules with poses route by EM, variational Bayes, similarity learning
+        or an LSTM in a compiled form; the other layers' work is in its seconds and not in the bound.
       speeds: images a second of the forms `OURS` and, where there is one, `GRAPH`.
       operations: additions, multiplications and functions of float32 numbers, each counted once, votes made once.
       bytes: votes, and what an LSTM keeps of each pair, written once and read for every sum that they are in. Compiled
@@ -41,7 +42,9 @@ def roofline(model, speeds):
     and with an accelerator, whose rates these are not.
     """
     layers = [
-        layer for layer in routed_layers(model) if type(layer.routing) in WORK and layer.routing.fusible
+        layer
+        for layer in routed_layers(model)
+        if isinstance(layer, _RoutedCapsules) and type(layer.routing) in WORK and layer.routing.fusible
     ]
     if not layers or accelerators():
         return None

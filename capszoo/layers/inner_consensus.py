@@ -60,7 +60,7 @@ class AffinePrimaryCapsules(MatrixPrimaryCapsules):
         logits = ops.cast(ops.matmul(features, self.activation_kernel) + self.activation_bias, "float32")
         poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))
         if self.normalise:
-            poses = _unit_norm(ops.relu(poses), (-2, -1))
+            poses = _unit_norm(ops.relu(poses), tuple(range(-len(self.pose_shape), 0)))
         return poses, ops.sigmoid(logits)
 
     def get_config(self):

@@ -15,21 +15,32 @@ class Ours:
 
     def text(self) -> str:
         """The number, or the mean and the deviation of several, with its interval."""
-        measurements = [record.measurement for record in self.records.values()]
-        show = measurements[0].text
-        if len(measurements) == 1:
-            low, high = measurements[0].interval
-            return f"{show(measurements[0].value)} ({show(low)} to {show(high)})"
-        values = [measurement.value for measurement in measurements]
-        low, high = few_interval(values)
-        if measurements[0].wrong is not None:  # a share
-            low, high = max(low, 0.0), min(high, 1.0)
-        spread = f"{show(statistics.mean(values))} ± {show(statistics.stdev(values))}"
-        return f"{spread} ({show(low)} to {show(high)})"
+        show, low, high = self._measurements[0].text, *self.interval
+        number = show(self.mean)
+        if len(self.records) > 1:
+            number += f" ± {show(statistics.stdev(self._values))}"
+        return f"{number} ({show(low)} to {show(high)})"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of 95 %: of one training that of its measurement, of several that of their mean."""
+        first = self._measurements[0]
+        if len(self.records) == 1:
+            return first.interval
+        low, high = few_interval(self._values)
+        return (low, high) if first.wrong is None else (max(low, 0.0), min(high, 1.0))
 
     @property
     def mean(self) -> float:
-        return statistics.mean(record.measurement.value for record in self.records.values())
+        return statistics.mean(self._values)
+
+    @property
+    def _measurements(self):
+        return [record.measurement for record in self.records.values()]
+
+    @property
+    def _values(self):
+        return [measurement.value for measurement in self._measurements]
 
 
 def ours_of(results, table, name) -> Ours | None:

@@ -55,6 +55,7 @@ def assert_exact(kind, count):
         ("vectors, conv", 3),
         ("vectors, classes", 1),
         ("vectors, recurrent", 2),
+        ("vectors, similarity", 1),
     ],
 )
 def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):

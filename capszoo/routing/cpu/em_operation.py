@@ -1,4 +1,4 @@
-"""EM and variational-Bayes routing of matrix capsules, compiled, as operations of the backend."""
+"""EM and variational-Bayes routing of capsules with poses, compiled, as operations of the backend."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Connectionist routing of matrix capsules, compiled, as an operation of the backend."""
+"""Connectionist routing of capsules with poses, compiled, as an operation of the backend."""
 
 import numpy as np
 from keras import ops

@@ -1,4 +1,4 @@
-"""Similarity-learning routing of matrix capsules, compiled, as an operation of the backend."""
+"""Similarity-learning routing of capsules with poses, compiled, as an operation of the backend."""
 
 from keras import ops
 

@@ -8,7 +8,7 @@ import sys
 import jax
 import keras
 import numpy as np
-from routed import KINDS, assert_close, capsules, names_of
+from routed import KINDS, VECTORS, assert_close, capsules, names_of, posed
 
 from capszoo.models import MatrixCapsNet
 from capszoo.routing import cpu
@@ -32,8 +32,8 @@ def differentiated(layer, inputs, host_calls):
 
 def compare(kind):
     """Values and gradients of both forms of a layer are the same; and one is not the other."""
-    inputs = tuple(part.astype("float32") for part in capsules("benign"))
-    layer = KINDS[kind]()
+    layer = (KINDS | VECTORS)[kind]()
+    inputs = tuple(part.astype("float32") for part in posed(layer, capsules("benign")))
     layer.build(tuple(part.shape for part in inputs))
     rng = np.random.default_rng(1)
     for weight in layer.weights:

@@ -132,7 +132,7 @@ def test_an_array_with_gaps_between_its_numbers_is_refused(calls, refused, name)
 @every_kernel
 def test_a_problem_of_more_than_its_arrays_hold_is_refused(calls, refused, name):
     problem, groups = calls[name]
-    sizes = "images", "children", "matrices", "count", "units", "components"
+    sizes = "images", "children", "matrices", "width", "count", "units", "components"
     for size in {*sizes} & {*problem._fields}:
         larger = problem._replace(**{size: getattr(problem, size) + 4})
         if size == "count":  # Of the learned routings; no array's size depends on it.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-OTHERS = ["similarity, conv", "recurrent, classes", "variational, conv"]
+OTHERS = ["similarity, conv", "recurrent, classes", "variational, conv", "vectors, conv"]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 

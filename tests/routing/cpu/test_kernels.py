@@ -20,6 +20,7 @@ from routed import (
     capsules,
     differentiated,
     names_of,
+    posed,
     twins,
 )
 
@@ -84,15 +85,15 @@ def test_variational_bayes_agrees_with_the_oracle(place):
 
 
 # The graphs of one routing differ in nothing that an empty batch meets.
-AS_GRAPH = ("conv, stride 2", "classes", "similarity, conv", "recurrent, conv")
-EMPTY = [*((kind, True) for kind in KINDS), *((kind, False) for kind in AS_GRAPH)]
+AS_GRAPH = ("conv, stride 2", "classes", "similarity, conv", "recurrent, conv", "vectors, conv")
+EMPTY = [*((kind, True) for kind in (*KINDS, "vectors, conv")), *((kind, False) for kind in AS_GRAPH)]
 
 
 @pytest.mark.rewritten
 @pytest.mark.parametrize(("kind", "host_calls"), EMPTY)
 def test_no_images_have_no_parents_and_no_gradient(kind, host_calls):
     layer, _ = twins(kind, count=3)
-    nothing = [part.astype("float32") for part in capsules("benign", images=0)]
+    nothing = [part.astype("float32") for part in posed(layer, capsules("benign", images=0))]
 
     @tf.function  # Traced for a batch that is known to be empty.
     def differentiate(*inputs):
@@ -124,7 +125,15 @@ def test_poses_of_any_size_have_the_activations_of_the_graph_in_float64(kind, sc
 
 
 @pytest.mark.parametrize(
-    "kind", ["conv, stride 2", "conv, 20 types", "similarity, conv", "variational, conv", "recurrent, conv"]
+    "kind",
+    [
+        "conv, stride 2",
+        "conv, 20 types",
+        "similarity, conv",
+        "variational, conv",
+        "recurrent, conv",
+        "vectors, 20 types",
+    ],
 )
 def test_votes_made_for_every_pass_are_those_that_are_kept(kind, monkeypatch):
     inputs = capsules("benign")
