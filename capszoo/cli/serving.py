@@ -38,7 +38,7 @@ def serve(
         raise ValueError(f"a preset's name or the folder of a run is needed. Received: {name}")
     model = run.name if run else name
     bundles = bundles or (run or Path()) / "bundles"
-    bundle, new = _bundle(bundles / model, run)
+    bundle, new = _bundle(bundles / model, _weights(name, run))
     # Before an export of minutes for which there is no server.
     start = servers.command(model, bundle or new, port, grpc_port, python, batching)
     if bundle is None:
@@ -52,13 +52,28 @@ def serve(
     os.execvpe(start[0], start, {**servers.environment(bundle), **os.environ})
 
 
-def _bundle(folder, run):
+def _weights(name, run):
+    """Which weights a bundle must have, see `capszoo.exporting.identity`; None where they are not here."""
+    from capszoo.config import ConfigError
+    from capszoo.exporting import identity
+    from capszoo.training.folder import BEST
+    from capszoo.zoo import locating
+    from capszoo.zoo.presets import get_preset
+
+    try:
+        return identity.of_file(run / BEST if run else locating.find_file(get_preset(name), locating.WEIGHTS))
+    except (ConfigError, locating.WeightsNotFound):
+        # The bundle of a model that is no preset.
+        return None
+
+
+def _bundle(folder, weights):
     """The version to serve, None where there is none yet, and the next one in `folder`."""
-    from capszoo.exporting import servers
+    from capszoo.exporting import identity, servers
 
     newest = servers.newest(folder)
     new = folder / str(int(newest.name) + 1 if newest else 1)
-    if run is None:
-        return newest or servers.newest(servers.PUBLISHED / folder.name), new
-    # Never a published bundle, whose weights are others.
-    return (None if newest and servers.outdated(newest, run) else newest), new
+    for bundle in (newest, servers.newest(servers.PUBLISHED / folder.name)):
+        if bundle and weights in (None, identity.of_bundle(bundle)):
+            return bundle, new
+    return None, new

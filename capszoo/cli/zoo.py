@@ -146,6 +146,10 @@ def export(
 
     model = zoo.load(name, weights=weights)
     preset, name = model.preset, model.preset.name
+    if record and (weights or preset.run or preset.card is None):
+        raise ValueError(
+            f"--record is for a preset and its published weights. Received: {weights or preset.run or name}"
+        )
     report = zoo.export(model, out, name=name, version=version, int8=int8)
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from capszoo.data.preprocessing import Preprocessing
+from capszoo.exporting import identity
 from capszoo.exporting.examples import fitting, write_examples
 from capszoo.exporting.int8 import write_int8
 from capszoo.exporting.isolation import run_alone
@@ -70,7 +71,7 @@ def export(
     only then renamed; see `verify`.
     Returns, as JSON has it: `name`, `version`, `image_shape`, `class_names`, `stages`, `examples`,
     `deviations` (the largest absolute ones by artefact and output), `files` (SHA-256 and bytes), `environment`
-    (variables with which a server answers faster), `libraries`.
+    (variables with which a server answers faster), `weights` (SHA-256 of all numbers of the model), `libraries`.
     Errors: `FileExistsError` for a version that exists, naming the next free one; `OSError` naming the bundle that a
     disk has no room for; `ValueError` for arguments and models that cannot be exported; `MissingExtra`;
     `IntegrityError` for an artefact that does not say what the model says.
@@ -110,6 +111,7 @@ def export(
             "deviations": measured["deviations"],
             "files": listing(bundle),
             "environment": _environment(model),
+            "weights": identity.of_model(model),
             "libraries": {"keras": keras.__version__, **measured["libraries"]},
         }
         (bundle / REPORT).write_text(json.dumps(report, indent=2) + "\n")

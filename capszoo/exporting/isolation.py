@@ -8,13 +8,14 @@ from pathlib import Path
 
 
 def run_alone(script, *arguments):
-    """Runs `script`, a file of this package, in a fresh interpreter, in isolated mode and an empty folder.
+    """Runs `script`, a file of this package, in a fresh interpreter and an empty folder.
 
-    The process sees no accelerator: this one may hold all of its memory, and a CPU's numbers are compared.
+    It imports what is installed, for the user too, and nothing from where it lies or from `PYTHONPATH`. It sees no
+    accelerator: this process may hold all of its memory, and a CPU's numbers are compared.
 
     Errors: `RuntimeError` with the last lines the script wrote when it fails.
     """
-    command = [sys.executable, "-I", Path(__file__).with_name(script), *map(os.path.abspath, arguments)]
+    command = [sys.executable, "-EP", Path(__file__).with_name(script), *map(os.path.abspath, arguments)]
     with tempfile.TemporaryDirectory() as empty:
         result = subprocess.run(
             command,

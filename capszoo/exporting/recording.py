@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from capszoo.exporting.artefacts import artefact_files, checksum, runners
-from capszoo.exporting.verification import REPORT, listing, verify
+from capszoo.exporting.verification import REPORT, listed, verify
 from capszoo.models.architecture import Classifies
 from capszoo.progress import QUIET
 from capszoo.protocols import evaluate
@@ -43,12 +43,13 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
     taken out of the bundle.
 
     Returns the new card.
-    Errors: `ValueError` for a preset without weights; `IntegrityError` from `verify`, and for an artefact that errs on
-    a point more than the SavedModel; `DataNotFound`.
+    Errors: `ValueError` for a preset without published weights and for a run; `IntegrityError` from `verify`, and for
+    an artefact that errs on a point more than the SavedModel; `DataNotFound`.
     """
-    if preset.card is None:
-        raise ValueError(f"a preset with weights is needed. Received: {preset.name}")
+    if preset.card is None or preset.run:
+        raise ValueError(f"a preset with published weights is needed. Received: {preset.run or preset.name}")
     bundle = Path(bundle)
+    _finish_withdrawal(bundle)
     deviations = verify(bundle)
     recipe = dataclasses.replace(preset.recipe, data=preset.recipe.data.raw)
     exports = {}
@@ -87,13 +88,21 @@ def _loses_little(artefact, reference):
 
 
 def _withdraw(bundle, artefact):
-    """Takes an artefact out of the bundle and of its report."""
-    for path in artefact_files(bundle)[artefact]:
-        path.unlink()
+    """Takes an artefact out of the report of the bundle, and then out of the bundle."""
     report = json.loads((bundle / REPORT).read_text(encoding="utf-8"))
     del report["deviations"][artefact]
-    report["files"] = listing(bundle)
+    for path in artefact_files(bundle)[artefact]:
+        del report["files"][path.relative_to(bundle).as_posix()]
     write_text(bundle / REPORT, json.dumps(report, indent=2) + "\n")
+    _finish_withdrawal(bundle)
+
+
+def _finish_withdrawal(bundle):
+    """Removes int8 weights that the report does not list, such as a recording that was killed leaves behind."""
+    known = listed(bundle)
+    for path in artefact_files(bundle).get(INT8, ()):
+        if path.relative_to(bundle).as_posix() not in known:
+            path.unlink()
 
 
 class _Artefact:

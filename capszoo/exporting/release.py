@@ -7,17 +7,22 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from capszoo.config import ConfigError
+from capszoo.exporting import identity
 from capszoo.exporting.artefacts import artefact_files, checksum
 from capszoo.exporting.bundle import export
 from capszoo.exporting.recording import INT8
 from capszoo.exporting.servers import PUBLISHED, newest
-from capszoo.exporting.verification import REPORT
+from capszoo.exporting.verification import REPORT, require_whole
 from capszoo.progress import QUIET
+from capszoo.training.files import write_text
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.listing import list_models
 from capszoo.zoo.loading import load
 from capszoo.zoo.locating import CARD
+from capszoo.zoo.presets import get_preset
+from capszoo.zoo.recipes import current_name
 
 MODELS_CONFIG = "models.config"
 
@@ -25,36 +30,46 @@ MODELS_CONFIG = "models.config"
 def release(directory, names=None, progress=QUIET) -> list[Path]:
     """Gathers the bundles of presets in `directory`, and writes their checksums into the cards.
 
-        directory/<name>/<version>/     the bundle in export/models; of a preset that has none there, a new export
+        directory/<name>/<version>/     the bundle in export/models; of a preset whose weights have none there, a new
+                                        export
         directory/models.config         all of them, for TensorFlow Serving
 
     where:
       names: presets; all with weights if None.
       progress: says a line for each bundle.
 
-    Of a bundle that is already in `directory` only the card is written.
+    Of a bundle of these weights that is already in `directory` only the card is written.
     Returns the folders of the bundles.
-    Errors: those of `export`; `ConfigError` for a preset without weights.
+    Errors: those of `export`; `ConfigError` for a preset without weights, before anything is written; `IntegrityError`
+    for a bundle of which a file was altered.
     """
-    directory = Path(directory)
+    directory, names = Path(directory), [current_name(name) for name in names or list_models(pretrained=True)]
+    for name in names:
+        if get_preset(name).card is None:
+            raise ConfigError(f"{name} has no published weights.")
     directory.mkdir(parents=True, exist_ok=True)
     bundles = []
-    for name in names or list_models(pretrained=True):
-        bundle = newest(directory / name) or _gathered(name, directory)
+    for name in names:
+        bundle = _gathered(name, directory)
         record_checksums(name, bundle)
         progress.say(f"{bundle}: {sum(path.stat().st_size for path in bundle.rglob('*')):,} bytes")
         bundles.append(bundle)
-    (directory / MODELS_CONFIG).write_text(models_config([bundle.parent.name for bundle in bundles]))
+    present = sorted(folder.name for folder in directory.iterdir() if newest(folder))
+    write_text(directory / MODELS_CONFIG, models_config(present))
     return bundles
 
 
 def _gathered(name, directory):
-    published = newest(PUBLISHED / name)
-    if published:
-        return _copied(published, directory / name / published.name)
-    model = load(name)
-    export(model, directory, name=name, int8=INT8 in model.preset.card.exports)
-    return directory / name / "1"
+    model, present, published = load(name), newest(directory / name), newest(PUBLISHED / name)
+    weights = identity.of_model(model)
+    if present and identity.of_bundle(present) == weights:
+        return present
+    version = int(present.name) + 1 if present else 1
+    target = directory / name / str(version)
+    if published and identity.of_bundle(published) == weights:
+        return _copied(published, target)
+    export(model, directory, name=name, version=version, int8=INT8 in model.preset.card.exports)
+    return target
 
 
 def _copied(bundle, target):
@@ -71,7 +86,9 @@ def record_checksums(name, bundle):
     """Writes into the card of the preset `name` what is known of each artefact of `bundle` without running it.
 
     Errors and speeds that the card has stay: they are of the same weights.
+    Errors: `IntegrityError` for a bundle of which a file was altered.
     """
+    require_whole(bundle)
     folder = locating.weights_folder() / name
     card = read_card(folder / CARD)
     deviations = json.loads((bundle / REPORT).read_text(encoding="utf-8"))["deviations"]

@@ -31,18 +31,16 @@ def newest(folder):
     return max(versions, key=lambda path: int(path.name), default=None)
 
 
-def outdated(bundle, run):
-    """Whether the run in the folder `run` has got better weights since `bundle` was exported."""
-    from capszoo.training.folder import BEST
-
-    best = Path(run) / BEST
-    return best.is_file() and best.stat().st_mtime > (bundle / "saved_model.pb").stat().st_mtime
-
-
 def environment(bundle):
-    """Variables with which a server answers faster from `bundle`, see `capszoo.export`; {} where it names none."""
-    report = Path(bundle) / REPORT
-    return json.loads(report.read_text(encoding="utf-8")).get("environment", {}) if report.is_file() else {}
+    """Variables with which a server answers faster from `bundle`, see `capszoo.export`; {} where it names none.
+
+    No other variable of a bundle is looked at: some make a process run code.
+    """
+    try:
+        threads = json.loads((Path(bundle) / REPORT).read_text(encoding="utf-8"))["environment"][THREADS]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return {}
+    return {THREADS: threads} if isinstance(threads, str) else {}
 
 
 def command(name, bundle, port, grpc_port, python, batching=False):
@@ -91,8 +89,10 @@ def _batching(bundle):
 
 
 def _has_kserve(python):
+    # Not in the present folder, whose every subfolder could be taken for a package.
     check = (
-        "from importlib.util import find_spec as f; raise SystemExit(not (f('kserve') and f('tensorflow')))"
+        "import sys; from importlib.util import find_spec; sys.path = [path for path in sys.path if path]; "
+        "raise SystemExit(not (find_spec('kserve') and find_spec('tensorflow')))"
     )
     try:
         return subprocess.run([python, "-c", check], check=False).returncode == 0

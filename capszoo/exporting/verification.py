@@ -42,19 +42,35 @@ def verify(bundle) -> dict:
     altered or not listed, and for an artefact that deviates too far; `RuntimeError` for one that fails.
     """
     bundle = Path(bundle)
+    require_whole(bundle)
+    deviations = measure(bundle)["deviations"]
+    require_agreement(bundle, deviations)
+    return deviations
+
+
+def listed(bundle) -> dict:
+    """SHA-256 and size in bytes of each file that the report of `bundle` lists, by path. Errors: as `verify`."""
     if not (bundle / REPORT).is_file():
         raise FileNotFoundError(
             f"{bundle} is no bundle: expected a version folder with {REPORT}, as `capszoo export` writes it."
         )
     try:
         expected = json.loads((bundle / REPORT).read_text(encoding="utf-8"))["files"]
-        known = {name: (file["sha256"], file["bytes"]) for name, file in expected.items()}
+        return {name: (file["sha256"], file["bytes"]) for name, file in expected.items()}
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{bundle / REPORT} is damaged: {error}") from error
-    _verify_files(bundle, known)
-    deviations = measure(bundle)["deviations"]
-    require_agreement(bundle, deviations)
-    return deviations
+
+
+def require_whole(bundle):
+    """Errors: those of `verify`, but for what artefacts say."""
+    bundle = Path(bundle)
+    known = listed(bundle)
+    present = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()} - {REPORT}
+    for name in sorted(present ^ set(known)):
+        state = "is missing" if name in known else f"is not listed in {REPORT}"
+        raise IntegrityError(f"{bundle}: {name} {state}")
+    for name, (sha256, size) in known.items():
+        verify_file(bundle / name, sha256, size)
 
 
 def listing(bundle) -> dict:
@@ -91,12 +107,3 @@ def require_agreement(bundle, deviations):
                     f"{artefact} of {bundle}: {output} deviate by {deviation:.2g} from the Keras model; "
                     f"at most {allowed:.2g} is allowed."
                 )
-
-
-def _verify_files(bundle, expected):
-    present = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()} - {REPORT}
-    for name in sorted(present ^ set(expected)):
-        state = "is missing" if name in expected else f"is not listed in {REPORT}"
-        raise IntegrityError(f"{bundle}: {name} {state}")
-    for name, (sha256, size) in expected.items():
-        verify_file(bundle / name, sha256, size)

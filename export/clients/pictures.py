@@ -35,6 +35,9 @@ def _over_black(path):
         # 16 bits of grey; Pillow would clip them to 8.
         if picture.mode.startswith("I"):
             return np.repeat(np.asarray(picture, "float32")[..., None] / 65535, 3, axis=-1)
+        if "A" not in picture.mode and picture.mode != "P":
+            # A colour that is named transparent, which TensorFlow leaves as it is.
+            picture.info.pop("transparency", None)
         pixels = np.asarray(picture.convert("RGBA"), "float32") / 255
     return pixels[..., :3] * pixels[..., 3:]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -27,14 +28,15 @@ from capszoo.benchmarking import compare_bundle
 from capszoo.cli.tables import artefact_table
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting import export, record_exports, recording, verify
+from capszoo.exporting import export, identity, record_exports, recording, verify
 from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
-from capszoo.exporting.verification import require_agreement
+from capszoo.exporting.verification import require_agreement, require_whole
 from capszoo.extras import MissingExtra
 from capszoo.models import DynamicCapsNet, SparseCapsNet, VariationalAutoencoder
+from capszoo.training.weight_files import save_weights
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card
 from capszoo.zoo.integrity import IntegrityError, sha256_of
@@ -378,7 +380,7 @@ def test_a_network_without_classes_is_recorded_without_errors(altered, tmp_path,
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "tiny")
     recipe = dataclasses.replace(published.recipe, model=SparseCapsNet())
-    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe)
+    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe, run=None)
     card = record_exports(preset, altered)
     assert "litert-int8" not in card.exports, "what int8 loses is not known, so it is not offered"
     assert not list(altered.rglob("*.int8.tflite"))
@@ -386,6 +388,43 @@ def test_a_network_without_classes_is_recorded_without_errors(altered, tmp_path,
     assert {(format.wrong, format.n) for format in card.exports.values()} == {(None, None)}
     assert read_card(tmp_path / "tiny" / "card.json") == card
     assert card.to_markdown().count("| not measured |") == 4
+
+
+def test_weights_in_eight_bits_that_are_withdrawn_leave_no_broken_bundle(altered, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "_finish_withdrawal", lambda bundle: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception, match="killed"):
+            recording._withdraw(altered, "litert-int8")
+    assert list(altered.rglob("*.int8.tflite"))
+    recording._finish_withdrawal(altered)
+    assert not list(altered.rglob("*.int8.tflite"))
+    require_whole(altered)
+
+
+@pytest.mark.parametrize("options", [["--weights", "mine.safetensors"], []])
+def test_numbers_of_other_weights_are_not_recorded(options, run, monkeypatch, tmp_path):
+    """Of a file beside the published one, and of a preset without any."""
+    preset = capszoo.get_preset("vae_mnist" if options else "dynamic_multimnist")
+    monkeypatch.setattr(capszoo, "load", lambda name, weights: types.SimpleNamespace(preset=preset))
+    monkeypatch.setattr(capszoo, "export", lambda *arguments, **options: pytest.fail("exported"))
+    status, _, said = run("export", preset.name, "--out", tmp_path, "--record", *options)
+    assert (status, "a preset and its published weights" in said) == (1, True)
+
+
+def test_a_run_has_no_card_to_record_in(tmp_path):
+    preset = dataclasses.replace(capszoo.get_preset("vae_mnist"), run=tmp_path)
+    with pytest.raises(ValueError, match="published weights is needed"):
+        record_exports(preset, tmp_path)
+
+
+def test_a_bundle_says_which_weights_it_has(published, tiny_model, tmp_path):
+    save_weights(tiny_model, tmp_path / "weights.safetensors")
+    weights = identity.of_model(tiny_model)
+    assert weights == identity.of_bundle(published[0]) == identity.of_file(tmp_path / "weights.safetensors")
+    other = keras.models.clone_model(tiny_model)
+    other.set_weights([array + np.float32(0.1) for array in tiny_model.get_weights()])
+    assert identity.of_model(other) != weights
+    assert identity.of_bundle(tmp_path) is None
 
 
 def test_an_artefact_that_is_no_longer_the_network_is_not_recorded():
@@ -573,6 +612,19 @@ def test_what_the_last_bit_of_the_pixels_does_is_allowed_tenfold(altered):
 def test_outputs_that_are_no_numbers_are_a_deviation(bundle):
     with pytest.raises(IntegrityError, match="deviate by nan"):
         require_agreement(bundle, {"serving_default": {"scores": float("nan")}})
+
+
+def test_a_number_that_is_none_in_one_row_alone_is_found(monkeypatch):
+    for name in ("capszoo", "keras"):
+        # The script hides them from its process.
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+
+    def function(images):
+        return {"scores": np.full((len(images), 2), np.nan if len(images) == 1 else 1.0)}
+
+    script = runpy.run_path(Path(capszoo.exporting.__file__).with_name("reload_script.py"))
+    found = script["deviations"](function, np.zeros((3, 4)), {"scores": np.ones((3, 2))})
+    assert np.isnan(found["scores"])
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The kit's ONNX client reads pictures as the signature `predict_bytes` of the same bundle does."""
 
+import io
 import json
 import shutil
 
@@ -47,10 +48,18 @@ def pictures(bundle):
         "dark grey of 16 bits": tf.io.encode_png(stripes(height, width, 1, "uint16") // 200).numpy(),
         "colour": encoded(stripes(height, width, 3)),
         "transparent colour": encoded(stripes(height, width, 4)),
+        "one transparent grey": _with_a_transparent_grey(grey[..., 0]),
         "transparent grey": tf.io.encode_png(stripes(height, width, 2)).numpy(),
         "larger": encoded(stripes(3 * height, 3 * width, 3)),
         "smaller": encoded(stripes(height // 2, width // 2, 1)[..., 0]),
     }
+
+
+def _with_a_transparent_grey(grey):
+    """A PNG without an alpha channel, whose commonest grey is named transparent."""
+    buffer = io.BytesIO()
+    Image.fromarray(grey).save(buffer, "PNG", transparency=int(np.bincount(grey.ravel()).argmax()))
+    return buffer.getvalue()
 
 
 KINDS = list(pictures(servers.newest(servers.PUBLISHED / "efficient_mnist")))

@@ -42,6 +42,16 @@ def test_a_header_of_more_pixels_than_the_limit_or_none_is_refused(traced, sides
         traced(tf.constant(claiming(*sides)))
 
 
+def test_a_size_behind_another_chunk_is_not_taken_for_one(traced):
+    """The decoder passes over chunks that it does not know, also before the one with the size."""
+    head, rest = encoded(300, 300, "png")[:8], encoded(300, 300, "png")[8:]
+    chunk = b"abCd" + struct.pack(">II", 4, 4)
+    unknown = struct.pack(">I", 8) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    assert tf.io.decode_png(head + unknown + rest).shape == (300, 300, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="PNG or JPEG"):
+        traced(tf.constant(head + unknown + rest))
+
+
 def test_a_large_jpeg_is_refused(traced):
     with pytest.raises(tf.errors.InvalidArgumentError, match="4100 4100"):
         traced(tf.constant(encoded(4100, 4100, "jpeg")))

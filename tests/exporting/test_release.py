@@ -10,12 +10,13 @@ from tensorflow_serving.config import model_server_config_pb2
 
 import capszoo
 from capszoo.config import ConfigError
-from capszoo.exporting import release, verify
+from capszoo.exporting import identity, release, verify
 from capszoo.exporting.artefacts import artefact_files, checksum
 from capszoo.exporting.servers import PUBLISHED, newest
 from capszoo.exporting.verification import listing
 from capszoo.zoo import locating
 from capszoo.zoo.card import read_card
+from capszoo.zoo.integrity import IntegrityError
 
 CARDS = locating.weights_folder()
 
@@ -75,6 +76,47 @@ def test_a_published_bundle_is_taken_as_it_is_and_its_card_says_which(tmp_path, 
     assert again.to_markdown() == (weights / "efficient_mnist" / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_bundle_of_other_weights_is_not_taken(tmp_path, weights, monkeypatch):
+    exported = []
+
+    def export(model, directory, *, name, version, int8):
+        exported.append((name, version))
+        target = shutil.copytree(newest(PUBLISHED / name), directory / name / str(version))
+        _alter(target, weights=identity.of_model(model))
+
+    present = tmp_path / "models" / "efficient_mnist" / "3"
+    shutil.copytree(newest(PUBLISHED / "efficient_mnist"), present)
+    _alter(present, weights="of another training")
+    shutil.copytree(PUBLISHED / "efficient_mnist", tmp_path / "published" / "efficient_mnist")
+    _alter(newest(tmp_path / "published" / "efficient_mnist"), weights="of another training")
+    monkeypatch.setattr(release, "PUBLISHED", tmp_path / "published")
+    monkeypatch.setattr(release, "export", export)
+    (bundle,) = release.release(tmp_path / "models", ["efficient_mnist"])
+    assert exported == [("efficient_mnist", 4)]
+    assert bundle == present.parent / "4"
+
+
+def test_a_bundle_that_somebody_changed_is_not_vouched_for(tmp_path, weights):
+    release.release(tmp_path / "models", ["efficient_mnist"])
+    labels = tmp_path / "models" / "efficient_mnist" / "1" / "assets.extra" / "labels.txt"
+    labels.write_text("other\n")
+    with pytest.raises(IntegrityError, match=r"labels\.txt"):
+        release.release(tmp_path / "models", ["efficient_mnist"])
+
+
+def test_a_second_release_lists_the_first_ones_models_too(tmp_path, weights):
+    has = tmp_path / "models" / "other" / "1"
+    has.mkdir(parents=True)
+    (has / "saved_model.pb").touch()
+    release.release(tmp_path / "models", ["efficient_mnist"])
+    assert set(names_in(tmp_path / "models" / "models.config")) == {"efficient_mnist", "other"}
+
+
+def _alter(bundle, **fields):
+    report = json.loads((bundle / "export.json").read_text(encoding="utf-8"))
+    (bundle / "export.json").write_text(json.dumps({**report, **fields}))
+
+
 def test_half_a_copy_is_not_taken_for_a_bundle(tmp_path, weights, monkeypatch):
     def killed(source, target):
         target.mkdir(parents=True)
@@ -91,9 +133,10 @@ def test_half_a_copy_is_not_taken_for_a_bundle(tmp_path, weights, monkeypatch):
 
 
 def test_a_preset_without_weights_is_not_released(tmp_path, weights):
-    with pytest.raises((ConfigError, FileNotFoundError), match="dynamic_fashion_mnist"):
-        release.release(tmp_path / "models", ["dynamic_fashion_mnist"])
-    assert not (tmp_path / "models" / "models.config").exists()
+    for name in ("dynamic_fashion_mnist", "efficient_mnits"):
+        with pytest.raises(ConfigError, match=name):
+            release.release(tmp_path / "models", ["efficient_mnist", name])
+    assert not (tmp_path / "models").exists()
 
 
 @pytest.mark.slow

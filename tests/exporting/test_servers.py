@@ -4,10 +4,12 @@ import json
 import os
 import sys
 
+import numpy as np
 import pytest
 
 import capszoo as zoo
-from capszoo.exporting import servers
+from capszoo.exporting import identity, servers
+from capszoo.training.weight_files import write_arrays
 
 
 @pytest.fixture
@@ -68,6 +70,12 @@ def test_a_python_with_kserve_gets_the_newest_version(run, started, on_the_path,
     ]  # fmt: skip
 
 
+def test_a_folder_named_kserve_is_no_kserve(tmp_path, monkeypatch):
+    (tmp_path / "kserve").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not servers._has_kserve(sys.executable)
+
+
 def test_docker_serves_this_machine_only(run, started, on_the_path, tmp_path):
     on_the_path.add("docker")
     run("serve", "net", "--bundles", has(tmp_path, "net", "1"))
@@ -89,6 +97,11 @@ def test_a_server_gets_the_environment_of_the_bundle_unless_there_is_another(
     monkeypatch.setenv(servers.THREADS, "4")
     run("serve", "net", "--bundles", bundles)
     assert [environment.get(servers.THREADS) for environment in environments] == [None, "1", "4"]
+    (bundles / "net" / "1" / "export.json").write_text(json.dumps({"environment": {"LD_PRELOAD": "net.so"}}))
+    run("serve", "net", "--bundles", bundles)
+    assert environments[-1].get("LD_PRELOAD") == os.environ.get("LD_PRELOAD"), (
+        "it would run code of the bundle"
+    )
     assert all(arguments[arguments.index(servers.THREADS) - 1] == "-e" for arguments in started)
 
 
@@ -119,8 +132,13 @@ def trained(tmp_path):
     folder = tmp_path / "runs" / "efficient_mnist"
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").touch()
-    (folder / "best.safetensors").touch()
+    write_arrays(folder / "best.safetensors", {"kernel": np.zeros(3, "float32")})
     return folder
+
+
+def says(bundle, weights):
+    """The bundle says that it has the weights of a file."""
+    (bundle / "export.json").write_text(json.dumps({"weights": identity.of_file(weights)}))
 
 
 def test_of_a_run_its_own_weights_are_served_not_the_published_bundle(
@@ -135,17 +153,29 @@ def test_of_a_run_its_own_weights_are_served_not_the_published_bundle(
     assert "/v1/models/efficient_mnist" in said
 
 
-def test_a_run_with_newer_weights_than_its_bundle_is_exported_again(
+def test_a_run_with_other_weights_than_its_bundle_is_exported_again(
     run, started, exported, on_the_path, trained, tmp_path
 ):
     on_the_path.add("tensorflow_model_server")
     bundles = has(tmp_path / "bundles", "efficient_mnist", "9")
-    written = (bundles / "efficient_mnist" / "9" / "saved_model.pb").stat().st_mtime
-    for seconds, versions in ((-1, []), (1, ["10"])):
-        os.utime(trained / "best.safetensors", (written, written + seconds))
-        assert run("serve", trained, "--bundles", bundles)[0] == 0
-        assert [folder.name for _, folder in exported] == versions
+    says(bundles / "efficient_mnist" / "9", trained / "best.safetensors")
+    assert run("serve", trained, "--bundles", bundles)[0] == 0
+    assert exported == []
+    write_arrays(trained / "best.safetensors", {"kernel": np.ones(3, "float32")})
+    assert run("serve", trained, "--bundles", bundles)[0] == 0
+    assert [folder.name for _, folder in exported] == ["10"]
     assert len(started) == 2
+
+
+def test_a_bundle_of_a_run_is_not_served_as_the_preset_of_that_name(
+    run, started, exported, on_the_path, trained, tmp_path
+):
+    on_the_path.add("tensorflow_model_server")
+    bundles = has(tmp_path / "bundles", "efficient_mnist", "1")
+    says(bundles / "efficient_mnist" / "1", trained / "best.safetensors")
+    assert run("serve", "efficient_mnist", "--bundles", bundles)[0] == 0
+    assert exported == []
+    assert started[0][-1] == f"--model_base_path={servers.PUBLISHED / 'efficient_mnist'}"
 
 
 def test_a_run_in_this_folder_has_the_folders_name(run, started, exported, on_the_path, trained, monkeypatch):
