@@ -42,6 +42,12 @@ def test_cards_carry_the_checksums_of_the_published_bundles(folder):
     assert {name: exports[name].sha256 for name in files} == {name: checksum(files[name]) for name in files}
 
 
+@pytest.mark.parametrize("folder", sorted(PUBLISHED.iterdir()), ids=lambda folder: folder.name)
+def test_published_bundles_have_the_published_weights(folder):
+    weights = locating.find_file(capszoo.get_preset(folder.name), locating.WEIGHTS)
+    assert identity.of_bundle(newest(folder)) == identity.of_file(weights)
+
+
 def test_a_checksum_is_what_the_usual_tool_says_of_the_files(tmp_path):
     paths = [tmp_path / "b", tmp_path / "a"]
     for path, text in zip(paths, ("first", "second"), strict=True):
