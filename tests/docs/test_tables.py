@@ -67,11 +67,11 @@ def test_files_shown_in_pages_are_named_as_the_site_expects():
     assert all(path.is_file() for path in shown)
 
 
-def test_files_that_pages_link_to_are_there():
-    """Places in them are checked where the site is built, by name."""
+def test_pages_that_pages_link_to_are_there():
+    """Places in them, and pictures, which are drawn for the site, are checked where it is built, by name."""
     missing = []
     for page in (*ROOT.glob("*.md"), ROOT / "export" / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
+            if target.endswith(".md") and "://" not in target and not (page.parent / target).exists():
                 missing.append(f"{page.relative_to(ROOT)}: {target}")
     assert not missing
