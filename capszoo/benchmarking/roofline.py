@@ -90,9 +90,8 @@ def _gaussians(routing, numbers, width):
     """EM and variational Bayes: T M-steps with two sums and squares, and an E-step between any two."""
     count = routing.num_iterations
     m_step, e_step = 6 * numbers + 3, 2 * numbers + 5
-    return _vote(numbers, width) + count * m_step + (count - 1) * e_step, numbers * (
-        1 + 2 * count + (count - 1)
-    )
+    operations = _vote(numbers, width) + count * m_step + (count - 1) * e_step
+    return operations, numbers * (1 + 2 * count + (count - 1))
 
 
 def _similarity(routing, numbers, width):
