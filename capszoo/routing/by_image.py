@@ -111,12 +111,21 @@ class Votes:
 
     def of(self, rows, matrices):
         """V_ij `[N, O, I, D]` of rows `[I, N * row, width]` and matrices `[I, width, O * width]`, row by row."""
-        votes = ops.reshape(
-            ops.matmul(rows, matrices), (rows.shape[0], -1, self.height, *self._parents(matrices))
-        )
+        return self._by_rows(ops.matmul(rows, matrices), matrices, self._addition())
+
+    def centred(self, rows, matrices):
+        """The same from their means over children, V_ij - m_j, and m_j `[N, O, D]`."""
+        votes, addition = ops.matmul(rows, matrices), self._addition()
+        # Here, where children are the first axis: that is where TensorFlow subtracts fastest.
+        mean, of_addition = ops.mean(votes, axis=0, keepdims=True), addition.mean(0, keepdims=True)
+        centred = self._by_rows(votes - mean, matrices, addition - of_addition)
+        return centred, ops.squeeze(self._by_rows(mean, matrices, of_addition), 2)
+
+    def _by_rows(self, votes, matrices, addition):
+        """`[N, O, I, D]` of votes `[I, N * row, O * width]`, and of what is added to them `[I, row, column]`."""
+        votes = ops.reshape(votes, (votes.shape[0], -1, self.height, *self._parents(matrices)))
         # [I, N, row, O, column] -> [N, O, I, row * column]
-        votes = ops.transpose(votes, (1, 3, 0, 2, 4))
-        return self._added(votes, self._addition())
+        return self._added(ops.transpose(votes, (1, 3, 0, 2, 4)), addition)
 
     def by_columns(self, rows, matrices):
         """The same, each vote listed column by column."""

@@ -3,7 +3,7 @@
 from keras import ops
 
 from capszoo.routing.base import Routing
-from capszoo.routing.by_image import by_image
+from capszoo.routing.by_image import by_image, deviations
 
 
 class _RoutingByPosition(Routing):
@@ -16,6 +16,7 @@ class _RoutingByPosition(Routing):
       needs_activations: whether the children's matter; those of a subclass that says no are None or ignored.
       order_matters: whether the numbers of a pose have weights of their own. Where they have none the graph of one
         image lists them row by row, which moves nothing, and not column by column as layers do.
+      centred: whether it routes votes from their means over children, as only those can whose order does not matter.
 
     `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers make them, and
     returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
@@ -25,6 +26,7 @@ class _RoutingByPosition(Routing):
 
     needs_activations = True
     order_matters = True
+    centred = False
 
     def build(self, votes_shape):
         if len(votes_shape) < 4:
@@ -57,6 +59,17 @@ class _RoutingByPosition(Routing):
             history = [ops.moveaxis(item, (-2, -1), (1, 2)) for item in history]
         return (poses, activations, *history)
 
+    def _route(self, votes, activations, count, return_history):
+        if not self.centred:
+            return super()._route(votes, activations, count, return_history)
+        mean = ops.mean(votes, axis=2)
+        return self._from_mean(deviations(votes, mean), mean, activations, count, return_history)
+
+    def _from_mean(self, deviation, mean, *others):
+        """The routing of votes that lie `deviation` from their `mean`."""
+        poses, *others = super()._route(deviation, *others)
+        return mean + poses, *others
+
     @property
     def routes_by_image(self):
         """See `Routing.routes_by_image`."""
@@ -66,9 +79,11 @@ class _RoutingByPosition(Routing):
         """See `Routing.by_image`."""
 
         def procedure(votes, poses, activations, matrices):
-            seen = votes.children.seen(activations)
+            seen, rows = votes.children.seen(activations), votes.rows(poses)
+            if self.centred:
+                return self._from_mean(*votes.centred(rows, matrices), seen, count, False)
             votes_of = votes.by_columns if self.order_matters else votes.of
-            mean, activations = self._route(votes_of(votes.rows(poses), matrices), seen, count, False)
+            mean, activations = self._route(votes_of(rows, matrices), seen, count, False)
             return votes.from_columns(mean) if self.order_matters else mean, activations
 
         return by_image(connections, procedure)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.by_image import deviations, row_times
+from capszoo.routing.by_image import deviations, times_column
 from capszoo.routing.consensus import _ConsensusRouting
 
 # Keeps the logarithm of a child's activation finite.
@@ -100,6 +100,11 @@ class KernelRouting(_ConsensusRouting):
         return self.kernel == "spectral"
 
     @property
+    def centred(self):
+        # Distances as products keep their digits only where votes are small.
+        return self.kernel == "gaussian"
+
+    @property
     def fusible(self):
         return self.kernel == "gaussian"
 
@@ -129,27 +134,23 @@ class KernelRouting(_ConsensusRouting):
     def _logits(self, state, votes, activations):
         alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))
         memory = {name: state[name] for name in state.keys() - {"coefficients", "poses"}}
-        if memory:
-            similarity = self._similarity(state, votes)
-        else:
+        if not memory:
             memory["prior"] = beta / (alpha + beta) * _log(activations)
-            if self.kernel == "gaussian":
+            if self.centred:
+                memory["squares"] = ops.sum(ops.square(votes), axis=3)
                 # As yet poses are the means of their votes.
-                memory |= _centred(votes, state["poses"])
-                similarity = self._gaussians(memory["squares"])
-            else:
-                similarity = self._similarity(state, votes)
+                return self._gaussians(memory["squares"]) / (alpha + beta) + memory["prior"], memory
+        similarity = self._similarity({**state, **memory}, votes)
         return similarity / (alpha + beta) + memory["prior"], memory
 
     def _similarity(self, state, votes):
         """k(mu_j, V_ij) `[N, O, I]` of the poses of a state and of votes `[N, O, I, D]`."""
+        poses = state["poses"]
         if self.kernel == "spectral":
-            return self._resonances(deviations(votes, state["poses"]))
-        poses = state["poses"] - state["centre"]
+            return self._resonances(deviations(votes, poses))
         # |V - mu|^2 = |V|^2 + |mu|^2 - 2 V . mu: one pass over the votes, where differences take three.
-        products = row_times(-2.0 * poses, state["centred"])
         squares = state["squares"] + ops.sum(ops.square(poses), axis=2, keepdims=True)
-        return self._gaussians(squares + products)
+        return self._gaussians(squares + times_column(votes, -2.0 * poses))
 
     def _gaussians(self, distances):
         """The mixture, of |mu - V|^2 `[N, O, I]`."""
@@ -192,10 +193,3 @@ class KernelRouting(_ConsensusRouting):
 def _log(activations):
     """log(a_i) `[N, 1, I]` of activations `[N, I]`."""
     return ops.log(ops.expand_dims(activations, 1) + ACTIVATION_FLOOR)
-
-
-def _centred(votes, centre):
-    """What distances are made of: `centre` `[N, O, D]`, votes from it `[N, O, D, I]`, and their squares `[N, O, I]`."""
-    # Votes lie as products with poses read them fastest; that is also where TensorFlow subtracts fastest.
-    centred = ops.swapaxes(votes, 2, 3) - ops.expand_dims(centre, 3)
-    return {"centre": centre, "centred": centred, "squares": ops.sum(ops.square(centred), axis=2)}
