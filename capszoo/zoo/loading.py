@@ -187,9 +187,11 @@ def check_behaviour(name, model, path):
     import numpy as np
 
     from capszoo.training.weight_files import read_arrays
+    from capszoo.zoo.full_precision import full_precision
 
     stored, _ = read_arrays(path)
-    outputs = model.predict_on_batch(stored["images"])
+    with full_precision():
+        outputs = model.predict_on_batch(stored["images"])
     tolerance, reason = CHECK_TOLERANCE, "The weights do not belong to this version of the architecture."
     if model.compute_dtype in HALF_TOLERANCES:
         tolerance = HALF_TOLERANCES[model.compute_dtype]
