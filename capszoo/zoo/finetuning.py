@@ -8,12 +8,14 @@ from pathlib import Path
 from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
-from capszoo.models.architecture import Classifies, require
+from capszoo.models.architecture import Classifies, ShiftsScores, require
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.folder import BEST, load_best
 from capszoo.training.run import train
+from capszoo.training.weight_files import save_weights
+from capszoo.zoo.calibrating import calibrate
 from capszoo.zoo.card import Card, write_card
 from capszoo.zoo.presets import get_preset
 from capszoo.zoo.publishing import make_card
@@ -42,6 +44,7 @@ def finetune(
       directory: of the run, `runs/PRESET_DATA` by default. Killed and called again, it goes on.
       overrides: `section.key=value` texts laid over the recipe, see `finetuning_recipe`.
 
+    Scores that the loss determines but for a shift of their logits are shifted, see `capszoo.zoo.calibrating`.
     Returns the card and the folder, which also has `card.json` and is taken wherever a preset is: by `capszoo.load`,
     `predict`, `visualize`, `evaluate` and `export`.
     Errors: `ConfigError` for a preset that tells no classes; `DataNotFound`; and as `capszoo.training.run.train`.
@@ -50,6 +53,9 @@ def finetune(
     directory = Path(directory or Path("runs") / recipe.name)
     train(recipe, directory, progress, find=find_start)
     model, best = load_best(recipe, directory)
+    if recipe.model.has(ShiftsScores):
+        calibrate(recipe, model)
+        save_weights(model, directory / BEST, metadata=best)
     command = shlex.join(["capszoo", "evaluate", str(directory), "--protocol", "test_error"])
     measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
     card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})

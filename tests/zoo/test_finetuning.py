@@ -10,9 +10,11 @@ from tiny_pictures import CLASSES, write_folder
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.data import DataNotFound
+from capszoo.training.folder import load_run
 from capszoo.training.start import Start
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo.finetuning import finetuning_recipe
+from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.recipes import read_recipe
 from capszoo.zoo.starting import find_start
 
@@ -84,6 +86,16 @@ def test_images_of_another_shape_keep_the_weights_that_fit():
     assert "conv1/kernel" in wide.rates
     with pytest.raises(ConfigError, match="num_classes must be 2"):
         capszoo.load("matrix_em_mnist", class_names=["a", "b"], num_classes=3)
+
+
+def test_scores_that_the_loss_leaves_to_chance_are_probabilities(pictures, tmp_path):
+    """Those of the network of the notebook: without that the highest score of each picture may be 1e-10."""
+    overrides = ["model.primary_types=2", "model.conv1_types=2", "model.conv2_types=2", "train.epochs=1"]
+    card, folder = capszoo.finetune("kernel_mnist", str(pictures), tmp_path / "run", overrides=overrides)
+    recipe, model, _ = load_run(folder)
+    images = recipe.data.open("train").batch(np.arange(21), None)["images"]
+    assert np.sum(model.predict_on_batch(images)["scores"], axis=1).mean() == pytest.approx(1, abs=1e-3)
+    assert card.files["best.safetensors"].sha256 == sha256_of(folder / "best.safetensors")
 
 
 @pytest.mark.slow
