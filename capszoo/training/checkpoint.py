@@ -1,5 +1,6 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ class Checkpoint:
             # Early checkpoints have no state of the objective.
             if name not in arrays and name.startswith("training/"):
                 continue
-            if name not in arrays or arrays[name].size != np.prod(variable.shape, dtype=int):
+            if name not in arrays or not _same_shape(arrays[name].shape, variable.shape):
                 raise WeightsError(
                     f"{self.path} is no checkpoint of this run: {name} is missing or misshapen."
                 )
@@ -69,3 +70,8 @@ class Checkpoint:
         names += [f"training/{i}" for i in range(len(others))]
         names += [f"optimizer/{i}/{v.path}" for i, v in enumerate(optimizer)]
         return dict(zip(names, [*self.model.variables, *others, *optimizer], strict=True))
+
+
+def _same_shape(stored, shape):
+    """Whether shapes are equal, or both of one number."""
+    return tuple(stored) == tuple(shape) or (math.prod(stored) == 1 and math.prod(shape) == 1)

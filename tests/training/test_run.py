@@ -631,6 +631,38 @@ def test_a_checkpoint_that_does_not_say_of_which_step_it_is_is_an_error(finished
         train(finished.recipe, directory)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [None, lambda array: array[:-1], lambda array: np.ascontiguousarray(array.T)],
+    ids=["missing", "shorter", "transposed"],
+)
+def test_a_checkpoint_of_another_model_is_refused_and_stays(finished, tmp_path, change):
+    directory = copy_run(finished.directory, tmp_path / "run")
+    path = directory / "checkpoint.safetensors"
+    arrays, metadata = read_arrays(path)
+    name = next(n for n, a in arrays.items() if n.startswith("model/") and a.shape != a.T.shape)
+    array = arrays.pop(name)
+    if change:
+        arrays[name] = change(array)
+    write_arrays(path, arrays, metadata)
+    before = path.read_bytes()
+    with pytest.raises(WeightsError, match="is missing or misshapen"):
+        train(finished.recipe, directory)
+    assert path.read_bytes() == before
+
+
+def test_a_run_freezes_what_lies_below_a_stage_and_slows_given_weights(small, tmp_path):
+    train(small(), tmp_path / "first")
+    start = f"train.start_from={tmp_path / 'first' / BEST}"
+    later = (*ONE_STEP, start, "train.freeze=class_capsules", "train.pretrained_rate=0.01")
+    train(small(*later), tmp_path / "second")
+    before, after = (read_arrays(tmp_path / name / BEST)[0] for name in ("first", "second"))
+    moved = {name: float(np.abs(after[name] - before[name]).max()) for name in before}
+    assert not any(amount for name, amount in moved.items() if not name.startswith("class_capsules"))
+    # Adam's first step is the learning rate, 1e-3.
+    assert max(moved.values()) == pytest.approx(1e-5, rel=0.05)
+
+
 def test_weights_that_no_run_has_written_are_not_a_runs_best(finished, tmp_path):
     directory = copy_run(finished.directory, tmp_path / "run")
     arrays, _ = read_arrays(directory / "best.safetensors")
