@@ -9,6 +9,8 @@ from pathlib import Path
 # Before anything imports Keras or TensorFlow.
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Servers of tests are on this machine, whatever proxy leads out of it.
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "localhost,127.0.0.1"
 # Tests compile much with XLA and compute little.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -9,9 +9,10 @@ from oracles import variational_bayes_routing as variational_bayes
 
 from capszoo.layers import ConvCapsules, NormalisedClassCapsules, NormalisedConvCapsules, SharedClassCapsules
 from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, VariationalBayesRouting, cpu
-from capszoo.routing.em import MASS_FLOOR, VARIANCE_FLOOR
 
 SIDE = 4
+# As the docstring of `EMRouting` promises them.
+VARIANCE_FLOOR, MASS_FLOOR, DENSE_MASS_FLOOR = 5e-4, 1e-7, 1e-5
 COORDINATES = np.linspace(-1, 1, 5), np.linspace(-0.5, 0.5, 6)
 PLACES = ["benign", "equal votes", "silent children", "one active child", "far from zero"]
 

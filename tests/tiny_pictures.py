@@ -15,13 +15,18 @@ def draw(label, seed, side=24):
     return stripes.astype(np.uint8)
 
 
+def seed_of(split):
+    """The seed of the first picture of a split: of the same width in all of them."""
+    return 999 * split
+
+
 def write_folder(folder, count=30, splits=("",)):
     """`count` PNG files of each class in its folder, for each of the splits."""
     for number, split in enumerate(splits):
         for label, name in enumerate(CLASSES):
             (folder / split / name).mkdir(parents=True)
             for i in range(count):
-                picture = Image.fromarray(draw(label, 1000 * number + i))
+                picture = Image.fromarray(draw(label, seed_of(number) + i))
                 picture.save(folder / split / name / f"{i}.png")
     return folder
 

@@ -1,6 +1,5 @@
 """What every layer obeys."""
 
-import contextlib
 import functools
 import json
 
@@ -127,17 +126,16 @@ def test_zero_inputs_have_finite_values_and_gradients_whatever_the_weights(golde
             assert np.all(np.isfinite(array))
 
 
-@every_layer
-def test_inputs_of_another_size_are_refused_or_do_not_mix_images(golden):
+@pytest.mark.parametrize(
+    "golden",
+    [golden for golden in LAYERS if isinstance(golden.create(), Routes)],
+    ids=lambda golden: golden.name,
+)
+def test_children_of_another_shape_are_refused(golden):
     layer, inputs = made(golden)
     wider = keras.tree.map_structure(lambda array: np.repeat(array, 2, axis=1), inputs)
-    outputs = keras.tree.flatten(inputs)
-    with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
-        outputs = keras.tree.flatten(layer(*wider))
-    assert {len(tensor) for tensor in outputs} == {3}
-    if isinstance(layer, Routes):
-        with pytest.raises(ValueError, match="incompatible with the layer"):
-            layer(*wider)
+    with pytest.raises(ValueError, match="incompatible with the layer"):
+        layer(*wider)
 
 
 @every_layer

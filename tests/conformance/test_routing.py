@@ -45,6 +45,16 @@ def test_its_weights_have_the_names_and_shapes_of_the_golden(golden):
     assert {weight.name: tuple(weight.shape) for weight in layer.weights} == golden.weights
 
 
+@every_routing
+def test_votes_of_low_rank_and_missing_activations_are_refused(golden):
+    layer, votes, _ = made(golden)
+    with pytest.raises(ValueError, match="Received shape"):
+        golden.create().build(votes.shape[1:])
+    if golden.takes_activations:
+        with pytest.raises(ValueError, match=r"needs the children's activations\. Received: None"):
+            layer(votes)
+
+
 @every_count
 def test_it_agrees_with_the_oracle(golden, count):
     layer, votes, activations = made(golden)

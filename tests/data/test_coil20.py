@@ -34,6 +34,7 @@ def test_what_is_missing_is_said(no_data):
         Coil20().open("train")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_set_has_all_views_of_twenty_objects():
     try:

@@ -81,6 +81,7 @@ def real():
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_photographs_are_seen_from_the_whole_hemisphere(real):
     assert len(real) == len(Eth80().open("test")) == 1640
@@ -90,6 +91,7 @@ def test_the_real_photographs_are_seen_from_the_whole_hemisphere(real):
     assert set(real.factors["azimuth"].tolist()) == set().union(*known.values())
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_real_photographs_in_grey_have_the_luma_of_those_in_colour(real):
     grey = Eth80(validation_instance=None, colour=False).open("train").images

@@ -95,7 +95,7 @@ def test_the_command_line_preprocesses_and_classifies_stereo_pairs(stereo, monke
     scores = np.asarray(stereo(stereo.preprocess(images), training=False)["scores"])
     names = stereo.preset.recipe.data.class_names
     lines = capsys.readouterr().out.splitlines()
-    for line, path, row in zip(lines, paths, scores, strict=False):
+    for line, path, row in zip(lines[: len(paths)], paths, scores, strict=True):
         assert line.startswith(f"{path.name}: {names[row.argmax()]} {row.max():.3f}")
     assert (tmp_path / "drawn.png").stat().st_size > 1000
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from oracles import em_routing as oracle
+from routed import DENSE_MASS_FLOOR, MASS_FLOOR, VARIANCE_FLOOR
 from support import arrays, dtype_policy, fill, traced
 
 from capszoo.layers import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.layers.coordinates import receptive_field_centres
 from capszoo.routing import EMRouting
-from capszoo.routing.em import DENSE_MASS_FLOOR, MASS_FLOOR, VARIANCE_FLOOR
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 POSES = {"matrix": (4, 4), "vector": (16,)}

@@ -1,5 +1,6 @@
 """A number says at which commit it was measured, and whether the code was that of the commit."""
 
+import os
 import subprocess
 
 import pytest
@@ -15,6 +16,11 @@ def test_a_plus_says_that_code_was_changed_after_the_commit(
     revision, changed, differs, tmp_path, monkeypatch
 ):
     """Cards and bundles are what measuring writes: the second preset of a day is measured by the same code."""
+    # In a hook of git these name the real repository.
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "capszoo" / "protocols" / "provenance.py"))
     for name in ("capszoo/code.py", "capszoo/weights/card.json", "export/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from oracles import em_routing as oracle
+from routed import DENSE_MASS_FLOOR, MASS_FLOOR, VARIANCE_FLOOR
 from support import arrays, traced
 
 from capszoo.routing import EMRouting, Neighbourhood
-from capszoo.routing.em import DENSE_MASS_FLOOR, MASS_FLOOR, VARIANCE_FLOOR
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 GRIDS = [(3, 1, (5, 5)), (3, 2, (7, 6)), (2, 2, (5, 4)), (2, 3, (5, 6)), (1, 1, (3, 2)), (3, 1, (3, 3))]
