@@ -19,7 +19,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from exporting.requests import client, encoded, predict_bytes, scores_of
 from onnxruntime import InferenceSession
-from support import full_disk
+from support import dtype_policy, full_disk
 from tensorflow_serving.apis import prediction_log_pb2
 
 import capszoo
@@ -202,6 +202,14 @@ def test_a_large_batch_is_answered_like_its_parts(signatures, tiny_model, count)
     features = signatures["features"](images=tf.constant(images))
     for stage in NET.stages:
         assert features[stage].shape[0] == count
+
+
+def test_a_model_of_half_precision_is_refused_before_anything_is_written(tmp_path):
+    with dtype_policy("mixed_bfloat16"):
+        model = DynamicCapsNet(channels=4, primary_types=2, decoder=False).build((28, 28, 1), 2)
+    with pytest.raises(ValueError, match="dtype policy 'float32' is needed"):
+        export(model, tmp_path / "models", name="half")
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_library_that_only_the_conversion_needs_is_missed_before_anything_is_written(

@@ -13,7 +13,7 @@ from capszoo.config import ConfigError
 from capszoo.protocols import evaluate, provenance
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import locating, presets, recipes
-from capszoo.zoo.card import read_card
+from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.integrity import IntegrityError
 from capszoo.zoo.publishing import measure_again, publish
 
@@ -152,12 +152,42 @@ def test_listing_is_in_natural_order(zoo):
         ({"dataset": "mnist", "pattern": "*10"}, ["tiny_mnist10"]),
         ({"trained_on": "mnist"}, ["tiny_mnist"]),
         ({"licence": "Apache-2.0"}, ["tiny_mnist"]),
+        ({"architecture": "dynamic", "pretrained": True}, ["tiny_mnist"]),
         ({"max_parameters": 10}, []),
         ({"max_parameters": 10_000_000}, ["tiny_mnist"]),
     ],
 )
 def test_filters_select_presets(zoo, filters, expected):
     assert capszoo.list_models(**filters) == expected
+
+
+def test_presets_are_selected_by_what_was_exported(zoo):
+    card = read_card(zoo / "card.json")
+    write_card(dataclasses.replace(card, exports={"onnx": ExportedFormat(1, {}, None, None)}), zoo)
+    assert capszoo.list_models(exports="onnx") == ["tiny_mnist"]
+    with pytest.raises(ConfigError, match="exports: no preset has 'saved-model'"):
+        capszoo.list_models(exports="saved-model")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"pretrained_rate": 1.5}, ValueError, r"pretrained_rate must be in \[0, 1\]"),
+        ({"pretrained_rate": -0.1}, ValueError, r"pretrained_rate must be in \[0, 1\]"),
+        ({"class_names": ["a", "a"]}, ConfigError, "must be different names"),
+        ({"class_names": "ab"}, ConfigError, "must be different names"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(zoo, keywords, error, message):
+    with pytest.raises(error, match=message):
+        capszoo.load("tiny_mnist", **keywords)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}'])
+def test_a_file_that_is_no_card_is_named(tmp_path, text):
+    (tmp_path / "card.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"card\.json: (not a readable card|card format)"):
+        read_card(tmp_path / "card.json")
 
 
 def test_a_filter_value_that_nothing_has_names_the_nearest(zoo):
