@@ -64,11 +64,12 @@ def tune(
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.search.tuner import tune as run
     from capszoo.zoo.recipes import read_recipe
+    from capszoo.zoo.starting import find_start
 
     parsed = read_recipe(recipe, overrides or ())
     directory = out or Path("runs") / f"{parsed.name}_search"
     with TerminalProgress() as progress:
-        rows = run(parsed, directory, progress)
+        rows = run(parsed, directory, progress, find=find_start)
     if rows:
         typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
         typer.echo(f"capszoo train {directory / 'best.yaml'}")

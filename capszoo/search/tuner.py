@@ -37,6 +37,7 @@ from capszoo.search.space import with_values
 from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import read_log
 from capszoo.training.run import train
+from capszoo.training.start import start_of_file
 
 with extra("tune"):
     import keras_tuner
@@ -53,12 +54,13 @@ class TrialsFailed(ValueError):
     """Not one trial of a search could be trained."""
 
 
-def tune(recipe, directory, progress=QUIET) -> list[dict]:
+def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
     """Searches the space that `recipe` declares, or goes on with such a search; returns the leaderboard.
 
     where:
       directory: of the search.
       progress: counts the steps of the trial under way, and says the leaderboard after every trial.
+      find: what `train.start_from` means, see `capszoo.training.run.train`.
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
     Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one;
@@ -69,7 +71,7 @@ def tune(recipe, directory, progress=QUIET) -> list[dict]:
     directory = Path(directory)
     with _alone_in(directory):
         _claim(recipe, directory)
-        tuner = _Tuner(recipe, directory, progress)
+        tuner = _Tuner(recipe, directory, progress, find)
         try:
             tuner.search()
         except keras_tuner.errors.FatalError as error:
@@ -125,8 +127,9 @@ def _comparable(part):
 class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
     """Keras Tuner's loop over trials, alone, as a chief or as a worker, around `capszoo.training.run.train`."""
 
-    def __init__(self, recipe, directory, progress):
+    def __init__(self, recipe, directory, progress, find):
         self.recipe, self.folder, self.progress, self.rows = recipe, directory, progress, []
+        self.find = find
         super().__init__(_oracle(recipe.search), directory=str(directory), project_name="oracle")
         # A worker has a client of the chief's oracle in its place.
         self.is_worker = not isinstance(self.oracle, keras_tuner.Oracle)
@@ -143,7 +146,13 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
         keras.utils.clear_session()
         folder = self._run_folder(trial)
         try:
-            record = train(self._trial_recipe(trial), folder, self.progress, pause_after=self._epochs(trial))
+            record = train(
+                self._trial_recipe(trial),
+                folder,
+                self.progress,
+                find=self.find,
+                pause_after=self._epochs(trial),
+            )
         except Busy as error:
             raise keras_tuner.errors.FatalError(str(error)) from error
         except (ValueError, ArithmeticError) as error:

@@ -33,6 +33,7 @@ from capszoo.training.weight_files import read_arrays
 from capszoo.zoo import presets
 from capszoo.zoo.card import read_card
 from capszoo.zoo.recipes import parse_recipe, read_recipe
+from capszoo.zoo.starting import find_start
 
 SMALL = """\
 model: {name: dynamic, channels: 4, primary_types: 2, num_iterations: 2, decoder: false}
@@ -79,10 +80,11 @@ class Trainer:
     """Stands in for `train`: an epoch is a line of the log, and the error is that of a known function."""
 
     def __init__(self, error=lambda recipe, epoch: abs(recipe.train.learning_rate - 0.3) + 0.1 / epoch):
-        self.error, self.calls = error, []
+        self.error, self.calls, self.found = error, [], []
 
-    def __call__(self, recipe, directory, progress=QUIET, pause_after=None):
+    def __call__(self, recipe, directory, progress=QUIET, find=None, pause_after=None):
         directory.mkdir(parents=True, exist_ok=True)
+        self.found.append(find)
         path = directory / "log.jsonl"
         log = read_log(directory) if path.exists() else []
         first = len(log) + 1
@@ -554,6 +556,14 @@ def test_the_drawing_has_a_panel_for_each_key_with_every_trial_in_it(small, tmp_
     assert [axes.get_xscale() for axes in panels] == ["linear", "log", "linear", "log", "linear", "linear"]
     assert [tick.get_text() for tick in panels[4].get_xticklabels()] == ["null", "10"]
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trial_begins_with_what_a_training_may_begin_with(small, data, tmp_path, trainer):
+    find = object()
+    tune(small(RATE), tmp_path / "search", find=find)
+    assert set(trainer.found) == {find}
+    CliRunner().invoke(cli.app, ["tune", str(data / "small.yaml"), RATE, "--out", str(tmp_path / "other")])
+    assert trainer.found[-1] is find_start
 
 
 def test_the_command_shows_the_leaderboard_after_each_trial(data, tmp_path, trainer):
