@@ -7,7 +7,7 @@ import numpy as np
 from capszoo.extras import extra
 
 
-def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+def wilson(successes: float, n: float, z: float = 1.959963984540054) -> tuple[float, float]:
     """Wilson score interval of a share, 95 % by default.
 
         centre = (p + z^2 / 2n) / (1 + z^2 / n)

@@ -55,15 +55,15 @@ def row_of(results, table, name) -> dict[str, str]:
         }
     records = list(ours.records.values())
     first = records[0]
-    published = not first.key
-    how = first.measurement.command if published else results.command(trials[0])
+    trained = [trial for trial in trials if trial.seed in ours.records and ours.records[trial.seed].key]
+    how = results.command(trained[0]) if trained else first.measurement.command
     return row | {
         "ours": ours.text(),
         "seeds": f"{len(records)}" if len(records) == len(trials) else f"{len(records)} of {len(trials)}",
         "data": f"{first.measurement.data}, n={first.measurement.n:,}",
         "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
         "hours": _hours(records),
-        "how": f"`{how}`" + (" (published)" if published else ""),
+        "how": f"`{how}`" + ("" if trained else " (published)"),
     }
 
 
@@ -145,11 +145,12 @@ def render(results) -> str:
 
 
 def gather(papers, folder, docs) -> Results:
-    """All numbers there are; of two of one training the later one counts.
+    """All numbers there are; of two of one training the one of the later day counts.
 
     They come from cards, from the zoo's own ledger, from the one beside the page, and from the common folder.
     """
-    return Results(papers, [*read_records(published()), *read_records(docs), *measured_in(folder)])
+    records = [*read_records(published()), *read_records(docs), *measured_in(folder)]
+    return Results(papers, sorted(records, key=lambda record: record.measurement.date))
 
 
 def write(results, docs) -> list[Path]:

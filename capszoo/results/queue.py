@@ -70,8 +70,9 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
         except OutOfTime:
             progress.say(f"{trial}: the hours are over; it goes on next time")
             break
-        except Busy as error:  # since a moment ago: the number is being made
+        except Busy as error:  # since a moment ago: while the number is being made it is not "missing"
             progress.say(f"{trial}: {error}")
+            tried.discard(trial)
         except Exception as error:  # of any library: the next number may do without it
             failed.append(f"{trial}: {error}")
             progress.say(failed[-1])

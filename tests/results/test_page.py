@@ -9,6 +9,7 @@ import pytest
 from capszoo.results import figures, queue
 from capszoo.results.page import gather, render, row_of, rows_above, state_rows, write
 from capszoo.results.queue import work
+from capszoo.results.records import write_records
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
 from capszoo.zoo.card import Speed
@@ -43,6 +44,25 @@ def test_a_cell_that_is_a_preset_has_the_number_of_its_card():
     row = row_of(results, "table", "cell")
     assert row["ours"].startswith(card.text(card.value))
     assert (row["paper"], row["seeds"], row["how"]) == ("0.53%", "1 of 2", f"`{card.command}` (published)")
+
+
+def test_a_mean_is_told_by_a_training_that_gave_one_of_its_numbers(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    first, second = (trial for trial in results.trials("first") if trial.name == "short")
+    assert row_of(results, "first", "short")["how"] == f"`{results.command(first)}`"
+    del results.records[results.record(first).key, first.cell.protocol]
+    assert row_of(results, "first", "short")["how"] == f"`{results.command(second)}`"
+
+
+def test_of_two_numbers_of_one_training_the_one_of_the_later_day_counts(results, trained, tmp_path):
+    work(results, ["first"], tmp_path / "out")
+    (record, *_) = results.records.values()
+    later = dataclasses.replace(
+        record, measurement=dataclasses.replace(record.measurement, value=0.125, date="2999-01-01")
+    )
+    write_records(tmp_path / "docs", [later])
+    records = gather(results.papers, tmp_path / "out", tmp_path / "docs").records.values()
+    assert [each.measurement.value for each in records if each.key == record.key] == [0.125]
 
 
 def test_published_numbers_beyond_chance_above_the_papers_are_listed():
