@@ -47,7 +47,7 @@ class Network:
             self.predicting, self.training = (_form(each, variant) for each in (model, self.objective.model))
         # As `capszoo.training.run` compiles, the rate apart.
         self.training.compile(
-            keras.optimizers.Adam(0.0, global_clipnorm=recipe.train.gradient_clip),
+            keras.optimizers.Adam(0.0, **recipe.train.adam),
             loss=self.objective.losses,
             metrics=self.objective.metrics,
             jit_compile=variant == XLA or keras.backend.backend() == "jax" or recipe.train.xla,

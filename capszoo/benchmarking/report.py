@@ -27,7 +27,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     where:
       recipe, overrides: see `capszoo.zoo.recipes.read_recipe`.
       sizes: images per batch; memory and the bundle are measured with the largest.
-      seconds: for how long each work at each size is measured, at least, see `interleave`.
+      seconds: for how long each work at each size is measured, see `interleave`.
       bundle: the folder of one version of an exported bundle; None is the newest of a preset in a checkout's export/.
       progress: says what was measured.
 

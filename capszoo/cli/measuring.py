@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from capszoo import plugins
 from capszoo.cli.app import Overrides, Trained, Weights, app, trained
 
 Set = Annotated[
@@ -81,9 +82,11 @@ def compare(
 
     if protocol:
         subjects = [trained(name) for name in names]
+        _refuse({"--again": again}, "reads no cards with --protocol")
         for each in protocol:
             _compare(subjects, each, options, out)
         return
+    _refuse({"--out": out, "--set": options}, "needs --protocol")
     metrics = []
     for name in names:
         preset = presets.get_preset(name)
@@ -125,7 +128,9 @@ def bench(
     batch: Annotated[
         list[int] | None, typer.Option(help="Images a batch; give several [default: 1, 8, 32].")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Least time for each comparison.")] = 4.0,
+    seconds: Annotated[
+        float, typer.Option(help="For how long rounds of each comparison begin: 5 to 40.")
+    ] = 4.0,
     bundle: Annotated[
         Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
     ] = None,
@@ -150,7 +155,20 @@ def bench(
 
     if recipe is None and (side or (routing_alone is None and not record)):
         raise ValueError("a recipe, --routing-alone or --record is needed.")
+    _refuse({} if side else {"--classes": classes}, "needs --side")
+    _refuse({"--bundle": bundle} if side else {}, "is not for --side")
     if record:
+        _refuse(
+            {
+                "an override": overrides,
+                "--batch": batch,
+                "--bundle": bundle,
+                "--out": out,
+                "--routing-alone": routing_alone,
+                "--side": side,
+            },
+            "is not for --record",
+        )
         with TerminalProgress() as progress:
             benchmarking.record_speeds(
                 [recipe] if recipe else list_models(pretrained=True), seconds, progress
@@ -177,6 +195,13 @@ def bench(
         if out:
             for path in benchmarking.write(report, out, name):
                 typer.echo(f"written: {path}")
+
+
+def _refuse(given, reason):
+    """Errors: `ValueError` for the first of these options, by name, that was given."""
+    for option, value in given.items():
+        if value:
+            raise ValueError(f"{option} {reason}.")
 
 
 def _measured_again(name):
@@ -218,7 +243,8 @@ def _measure(verb, subjects, name, options=None, out=None, weights=None):
 
     given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
     protocol = get_protocol(name, given)
-    words = ["capszoo", verb, *(subject.name for subject in subjects), "--protocol", name]
+    modules = [word for module in plugins.named() for word in ("--import", module)]
+    words = ["capszoo", *modules, verb, *(subject.name for subject in subjects), "--protocol", name]
     for flag, values in (("--set", options or ()), ("--weights", [weights] if weights else ())):
         words += [word for value in values for word in (flag, str(value))]
     with TerminalProgress() as progress:

@@ -33,17 +33,20 @@ def load():
     """Imports the modules of all plugins, each once. Errors: `PluginError` naming the module and who names it."""
     for point in importlib.metadata.entry_points(group=GROUP):
         _import(point.value, f"entry point {point.name!r} of {point.dist.name}")
-    named = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    if named and os.getcwd() not in sys.path:
+    if named() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    for name in named:
+    for name in named():
         _import(name, f"--import or {VARIABLE}")
+
+
+def named() -> list[str]:
+    """The modules that the command line or the variable names."""
+    return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 
 def add(modules):
     """Names modules to be imported by this process and by those that it starts."""
-    before = os.environ.get(VARIABLE, "")
-    os.environ[VARIABLE] = ",".join([*filter(None, [before]), *modules])
+    os.environ[VARIABLE] = ",".join([*named(), *modules])
 
 
 def _import(name, who):

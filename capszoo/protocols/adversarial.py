@@ -32,7 +32,8 @@ PAPER = (
 class Point:
     """A share at one epsilon: `count` of `n` images, and its 95 % Wilson interval.
 
-    For targeted attacks `value` is the mean of the shares of all targets; `count` and `n` are sums over them.
+    For targeted attacks `value` is the mean of the shares of all targets; `count` and `n` are sums over them, and the
+    interval is that of as many images as there are: each is attacked towards all other classes.
     """
 
     epsilon: float
@@ -282,7 +283,10 @@ class _Tally:
 
 def _point(epsilon, counts):
     count, n = map(sum, zip(*counts, strict=True))
-    return Point(epsilon, float(np.mean([c / m for c, m in counts])), wilson(count, n), count, n)
+    # Each image is in all targets' counts but that of its own class.
+    times = max(1, len(counts) - 1)
+    interval = wilson(count / times, n / times)
+    return Point(epsilon, float(np.mean([c / m for c, m in counts])), interval, count, n)
 
 
 def _gradient_report(name, gradients):

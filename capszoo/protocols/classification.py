@@ -23,6 +23,10 @@ class ShareOfWrong(NumberProtocol):
         """Scores `[N, O]` and labels `[N]` or `[N, k]` of all images."""
         return predict_split(model, split, progress=progress)
 
+    def known_classes(self, recipe, data):
+        """The names of the classes that scores are of."""
+        return recipe.data.class_names
+
     def number(self, subject, progress):
         recipe = subject.recipe
         data = self.data(recipe)
@@ -30,6 +34,12 @@ class ShareOfWrong(NumberProtocol):
             raise ConfigError(
                 f"protocol {self.section_name!r} has images of {data.image_shape}, the model takes "
                 f"{recipe.data.image_shape}. It is for models trained on images of that shape."
+            )
+        known = self.known_classes(recipe, data)
+        if len(data.class_names) == len(known) and tuple(data.class_names) != tuple(known):
+            raise ConfigError(
+                f"protocol {self.section_name!r} has the classes {', '.join(data.class_names)}. "
+                f"Received: a model of {', '.join(known)}"
             )
         split = data.open("test")
         progress.begin(self.section_name, len(split))

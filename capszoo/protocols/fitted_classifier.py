@@ -80,6 +80,10 @@ class FittedData:
     def num_classes(self) -> int:
         return self.tested.num_classes
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.tested.class_names
+
     def open(self, split) -> Rows:
         """The images for testing; their `fitting` is a split too. Errors: those of the data sets."""
         images = self.tested.open(split)
@@ -101,6 +105,10 @@ class FittedClassifierError(ShareOfWrong):
 
     def data(self, recipe):
         return self.choose(recipe)
+
+    def known_classes(self, recipe, data):
+        """Of what the classifier is fitted to: the network was trained without labels."""
+        return data.fitted.class_names
 
     @abc.abstractmethod
     def features(self, model, split, progress=QUIET):

@@ -1,10 +1,12 @@
 """When, with which code and with which libraries something was made."""
 
 import datetime
-import importlib.metadata
 import platform
 import subprocess
+import sys
 from pathlib import Path
+
+import capszoo
 
 # What measuring itself writes in a checkout: numbers do not depend on it, since cards hold the hash of their weights.
 WRITTEN = ("capszoo/weights", "weights", "export", "docs/results.*", "docs/results_*.png")
@@ -22,7 +24,7 @@ def today() -> str:
 
 def revision() -> str:
     """The version of capszoo, and in a checkout the commit, with a plus where code differs from it."""
-    version = importlib.metadata.version("capszoo")
+    version = capszoo.__version__
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return version
@@ -43,7 +45,9 @@ def _git(folder, *arguments):
 def backend() -> str:
     """Backend, library versions and processor type."""
     import keras
+    import numpy
 
     name = keras.backend.backend()
-    libraries = (f"{package} {importlib.metadata.version(package)}" for package in (name, "keras", "numpy"))
+    # Not by their distributions, whose names may be others: TensorFlow comes as tensorflow-cpu too.
+    libraries = (f"{module.__name__} {module.__version__}" for module in (sys.modules[name], keras, numpy))
     return f"{', '.join(libraries)}, {platform.machine()}"

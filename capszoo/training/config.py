@@ -106,3 +106,14 @@ class TrainConfig:
     def ignored(self) -> set[str]:
         """The fields that nothing depends on, beside the others' values."""
         return {"decay_rate", "decay_steps"} if self.schedule == "cosine" else set()
+
+    @property
+    def adam(self) -> dict:
+        """What Keras' Adam is made with, beside the learning rate."""
+        return {
+            "epsilon": 1e-8,
+            "global_clipnorm": self.gradient_clip,
+            "weight_decay": self.weight_decay or None,
+            "use_ema": self.average is not None,
+            "ema_momentum": self.average or 0.99,
+        }

@@ -28,6 +28,10 @@ class CardConfig:
     deviations: tuple[str, ...] = ()
     protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
+    def without_papers(self):
+        """The same without the paper's values, as for data that it has not measured."""
+        return dataclasses.replace(self, protocols=dict.fromkeys(self.protocols))
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:

@@ -171,13 +171,7 @@ class _Run:
         config = self.recipe.train
         # Named, since the names in a checkpoint must not depend on what else this process has trained.
         optimizer = self.processes.adam(
-            learning_rate_schedule(config, self.total),
-            epsilon=1e-8,
-            global_clipnorm=config.gradient_clip,
-            weight_decay=config.weight_decay or None,
-            use_ema=config.average is not None,
-            ema_momentum=config.average or 0.99,
-            name="adam",
+            learning_rate_schedule(config, self.total), **config.adam, name="adam"
         )
         variables = self.objective.model.trainable_variables
         optimizer.exclude_from_weight_decay([v for v in variables if len(v.shape) < 2])

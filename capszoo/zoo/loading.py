@@ -214,7 +214,9 @@ def _equip(model, preset, recipe, class_names):
     from capszoo.data.preprocessing import Preprocessing
     from capszoo.models.architecture import Classifies
 
-    model.preset = dataclasses.replace(preset, mapping={**preset.mapping, **recipe.to_mapping()})
+    card = {**preset.mapping.get("card", {}), "protocols": recipe.card.protocols}
+    mapping = {**preset.mapping, **recipe.to_mapping(), "card": card}
+    model.preset = dataclasses.replace(preset, mapping=mapping)
     image_shape, preprocessing = tuple(model.input_shape[1:]), recipe.data.preprocessing
     model.raw_shape = recipe.data.raw_shape
     if image_shape != recipe.data.image_shape:

@@ -69,6 +69,7 @@ def mapping_of(name: str) -> dict:
 def read_recipe(name_or_path, overrides=()) -> Recipe:
     """The recipe of a preset's name, of a YAML file or of a run's folder, with `section.key=value` laid over it.
 
+    On data of another benchmark the paper's values are left out: it has none of them.
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
     described = {}
@@ -85,6 +86,12 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         name = path.resolve().parent.name
     try:
         recipe = parse_recipe(name, config.apply_overrides(written, overrides))
-        return dataclasses.replace(recipe, dataset=written.get("data", {}).get("name", recipe.dataset))
+        dataset = written.get("data", {}).get("name", recipe.dataset)
+        if (
+            dataset != recipe.data.section_name
+            and parse_recipe(name, written).data.benchmark != recipe.data.benchmark
+        ):
+            recipe = dataclasses.replace(recipe, card=recipe.card.without_papers())
+        return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error

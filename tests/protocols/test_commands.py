@@ -51,6 +51,31 @@ def test_a_run_is_evaluated_by_its_own_recipe(run, tmp_path):
     assert "test_error: test error" in run("evaluate", "first")[1]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "first", "--out", "new"), "--out needs --protocol"),
+        (("compare", "first", "--set", "images=6"), "--set needs --protocol"),
+        (("compare", "first", "--protocol", "test_error", "--again"), "--again reads no cards"),
+        (("bench", "kernel_mnist", "model.num_iterations=1", "--record"), "an override is not for --record"),
+        (("bench", "kernel_mnist", "--batch", 8, "--record"), "--batch is not for --record"),
+        (("bench", "kernel_mnist", "--classes", 8), "--classes needs --side"),
+        (("bench", "kernel_mnist", "--side", 32, "--bundle", "x"), "--bundle is not for --side"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(run, arguments, message):
+    status, _, error = run(*arguments)
+    assert status == 1
+    assert message in error
+
+
+def test_the_command_names_the_modules_that_it_needs(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSZOO_IMPORT", "json")
+    run("evaluate", "first", "--protocol", "test_error", "--json", tmp_path / "result.json")
+    (result,) = json.loads((tmp_path / "result.json").read_text())
+    assert result["command"] == "capszoo --import json evaluate first --protocol test_error"
+
+
 def test_table_2_is_printed_and_written(run, tmp_path):
     status, out, _ = run("compare", "first", "second", "--protocol", "viewpoints", "--out", tmp_path)
     assert status == 0

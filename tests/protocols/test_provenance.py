@@ -1,9 +1,13 @@
 """A number says at which commit it was measured, and whether the code was that of the commit."""
 
+import importlib.metadata
 import os
+import re
 import subprocess
 
+import keras
 import pytest
+import tensorflow as tf
 
 from capszoo.protocols import provenance
 
@@ -31,3 +35,14 @@ def test_a_plus_says_that_code_was_changed_after_the_commit(
     assert not revision().endswith("+")
     (tmp_path / changed).write_text("after")
     assert revision().endswith("+") == differs
+
+
+def test_libraries_are_named_where_their_distribution_has_another_name(monkeypatch):
+    """TensorFlow comes as tensorflow-cpu too."""
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert provenance.backend().startswith(f"tensorflow {tf.__version__}, keras {keras.__version__}, numpy ")
+    assert re.match(r"\d+\.\d+\.\d+", provenance.stamp()["revision"])

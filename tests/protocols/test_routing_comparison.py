@@ -7,6 +7,8 @@ from tiny import write_mnist
 
 from capszoo.config import ConfigError
 from capszoo.protocols import RoutingProtocol, Subject
+from capszoo.protocols.classification import OwnError
+from capszoo.protocols.measurement import Measurement
 from capszoo.protocols.routing_comparison import APPENDIX_A
 from capszoo.zoo.recipes import parse_recipe
 
@@ -35,6 +37,17 @@ def test_every_condition_has_its_number_of_the_paper():
     assert {name: measured.paper for name, measured in comparison.errors.items()} == APPENDIX_A
     assert all(measured.n == 100 for measured in comparison.errors.values())
     assert set(json.loads(comparison.to_json())["names"]) == set(APPENDIX_A)
+
+
+def test_other_data_have_no_number_of_the_paper(monkeypatch):
+    model = {"name": "predictive_coding", "channels": 4, "primary_types": 2}
+    recipe = parse_recipe("tiny", {"model": model, "data": {"name": "fashion_mnist", "validation": 50}})
+    number = {"value": 0.1, "interval": (0, 1), "wrong": 1, "n": 10, "data": "fashion_mnist", "split": "test"}
+    made = {"seeds": 1, "command": "", "date": "", "revision": "", "backend": "", "fingerprint": ""}
+    measured = Measurement(protocol="test_error", metric="test error", paper=0.2, **number, **made)
+    monkeypatch.setattr(OwnError, "measure", lambda *arguments, **keywords: measured)
+    (error,) = RoutingProtocol().measure([Subject("tiny", recipe, None)]).errors.values()
+    assert error.paper is None
 
 
 def test_two_models_of_one_condition_are_refused():

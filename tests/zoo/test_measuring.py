@@ -10,6 +10,7 @@ from capszoo.models.objective import set_accuracy
 from capszoo.protocols import evaluate, protocols, wilson
 from capszoo.protocols.statistics import few_interval, mean_interval
 from capszoo.training.scoring import wrong
+from capszoo.zoo.recipes import read_recipe
 
 
 @pytest.mark.parametrize(
@@ -133,3 +134,18 @@ def test_affine_digits_are_measured_on_a_net_for_40x40(zoo):
 def test_pairs_are_measured_on_a_net_for_multimnist(zoo):
     model = capszoo.create("tiny_mnist", overrides=["data.name=multimnist"])
     assert evaluate(model, model.preset.recipe, "multimnist").n == 100
+
+
+def test_data_of_another_benchmark_have_no_number_of_the_paper():
+    override = ["data.name=fashion_mnist"]
+    assert read_recipe("dynamic_mnist").card.protocols["test_error"] == 0.0025
+    assert read_recipe("dynamic_mnist", override).card.protocols["test_error"] is None
+    assert read_recipe("cnn_smallnorb", ["data.name=synthnorb"]).card.protocols["test_error"] == 0.052
+    model = capszoo.create("dynamic_mnist", overrides=override)
+    assert model.preset.recipe.card.protocols["test_error"] is None
+
+
+def test_a_model_of_other_classes_is_not_measured_on_digits():
+    recipe = read_recipe("dynamic_mnist_expanded", ["data.name=fashion_mnist"])
+    with pytest.raises(ConfigError, match=r"has the classes 0, 1, .* Received: a model of T-shirt"):
+        evaluate(None, recipe, "expanded_mnist")
