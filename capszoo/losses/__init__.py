@@ -1,6 +1,6 @@
 """What networks are trained on, as functions of targets and outputs, one value per image."""
 
-from capszoo.losses.cross_entropy import ActivationCrossEntropy, SoftmaxOfActivations
+from capszoo.losses.cross_entropy import ActivationCrossEntropy, ScoresLogLikelihood, SoftmaxOfActivations
 from capszoo.losses.evidence_bound import GaussianNegativeLogLikelihood, SummedOutput
 from capszoo.losses.margin import MarginLoss
 from capszoo.losses.reconstruction import RECONSTRUCTION_WEIGHT, ReconstructionLoss
@@ -16,6 +16,7 @@ __all__ = [
     "NegativeLogDensity",
     "PresenceSparsity",
     "ReconstructionLoss",
+    "ScoresLogLikelihood",
     "SoftmaxOfActivations",
     "SpreadLoss",
     "SquaredOutput",

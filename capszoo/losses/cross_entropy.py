@@ -33,6 +33,27 @@ class ActivationCrossEntropy(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
+class ScoresLogLikelihood(keras.losses.Loss):
+    """Minus the logarithm of the right class's score.
+
+        loss = -log(a_t)
+
+    where:
+      a: scores `[B, O]`, in [0, 1], that sum to one; below 1.2e-38 they are clipped.
+      t: the right class, in one-hot targets `[B, O]`.
+      loss: `[B]`.
+
+    Keras' own of scores clips them at 1e-7: an image that is wrong for sure would teach nothing.
+    """
+
+    def __init__(self, name="scores_log_likelihood", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def call(self, targets, scores):
+        return -ops.sum(targets * ops.log(ops.maximum(scores, LEAST)), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="capszoo")
 class SoftmaxOfActivations(keras.losses.Loss):
     """Cross-entropy of a softmax over activations themselves, as if they were logits.
 

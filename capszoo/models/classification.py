@@ -1,8 +1,13 @@
 """What networks are trained on whose class capsules tell by their activations what an image shows."""
 
-import keras
-
-from capszoo.losses import ActivationCrossEntropy, MarginLoss, SoftmaxOfActivations, SpreadLoss, spread_margin
+from capszoo.losses import (
+    ActivationCrossEntropy,
+    MarginLoss,
+    ScoresLogLikelihood,
+    SoftmaxOfActivations,
+    SpreadLoss,
+    spread_margin,
+)
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective, class_targets, set_accuracy
 
@@ -27,7 +32,7 @@ def classification(model, loss, labels_per_image=1, scaling="paper", margin="lin
         "margin": lambda: MarginLoss(scaling),
         "cross_entropy": ActivationCrossEntropy,
         "softmax_of_activations": SoftmaxOfActivations,
-        "log_likelihood": keras.losses.CategoricalCrossentropy,
+        "log_likelihood": ScoresLogLikelihood,
     }
 
     def arrange(batch):

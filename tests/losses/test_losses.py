@@ -9,7 +9,13 @@ import tensorflow as tf
 from oracles import losses as oracle
 from support import numeric_gradient
 
-from capszoo.losses import ActivationCrossEntropy, MarginLoss, ReconstructionLoss, SoftmaxOfActivations
+from capszoo.losses import (
+    ActivationCrossEntropy,
+    MarginLoss,
+    ReconstructionLoss,
+    ScoresLogLikelihood,
+    SoftmaxOfActivations,
+)
 
 
 @pytest.fixture
@@ -144,3 +150,15 @@ def test_a_softmax_of_activations_takes_them_for_logits_also_where_a_graph_has_m
 def test_a_softmax_of_activations_never_falls_to_zero():
     value = SoftmaxOfActivations()(np.eye(5), np.eye(5, dtype="float32"))
     np.testing.assert_allclose(value, np.log(1 + 4 / np.e), rtol=1e-6)
+
+
+def test_an_image_that_is_wrong_for_sure_teaches_as_much_as_any():
+    """The slope at the logits is score minus target, also where Keras' own loss of scores has none."""
+    logits, targets = tf.constant([[40.0, 0.0, -40.0], [0.0, 1.0, 2.0]]), np.eye(3)[[2, 1]]
+
+    def loss(targets, logits):
+        return ScoresLogLikelihood(reduction="sum")(targets, tf.nn.softmax(logits))
+
+    np.testing.assert_allclose(loss(targets, logits), 80 + np.log(np.exp([-1, 0, 1]).sum()), rtol=1e-6)
+    np.testing.assert_allclose(slope(loss, targets, logits), tf.nn.softmax(logits) - targets, atol=1e-6)
+    assert np.isfinite(loss(targets, tf.constant([[0.0, 1e4, 0.0]] * 2)))
