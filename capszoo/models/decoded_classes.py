@@ -58,6 +58,11 @@ class DecodesClasses(Classifies, DecodesPoses):
             losses["reconstruction"] = ReconstructionLoss()
 
         def arrange(batch):
+            if self.decoder and labels_per_image > 1 and "sources" not in batch:
+                raise ValueError(
+                    f"reconstructions of {labels_per_image} classes in an image need each by itself, which `fit` does "
+                    "not take; train it with `capszoo train`, or without a decoder."
+                )
             one_hot, present = class_targets(batch["labels"], num_classes, labels_per_image)
             inputs = {"images": batch["images"]}
             targets = {"scores": present}

@@ -18,6 +18,8 @@ class Fitting:
       model: the `capszoo.models.network.ImageModel`.
       objective: of its architecture.
 
+      state: variables that only the objective's model has; none of them is learned.
+
     `fit` traces the step of the model itself; inside `answering(True)` the model answers as the objective's model does.
     """
 
@@ -29,12 +31,17 @@ class Fitting:
                 f"{model.name} begins its training with something of the training images, which `fit` does not do; "
                 "train it with `capszoo train` or `capszoo finetune`."
             )
+        own = {id(variable) for variable in model.variables}
+        trained = self.objective.model.variables
+        self.state = [variable for variable in trained if id(variable) not in own]
         self.active = False
+        self.metrics, self.options = None, {}
         # Steps of the optimiser at which `fit` began and at which it will end, where that is known.
         self.plan = None
 
     def compile(self, optimizer, metrics, options, compile_model):
         """Compiles with the losses and metrics of the objective, and `metrics` of the scores beside them."""
+        self.metrics, self.options = metrics, options
         of_output = {
             output: [keras.metrics.MeanMetricWrapper(function, name="accuracy") for function in functions]
             for output, functions in self.objective.metrics.items()

@@ -66,7 +66,7 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` -> dict of outputs.
 
-        Errors: `ValueError` for images too small for the convolutions (below 31x31 for the paper's six).
+        Errors: `ValueError` for images too small for the convolutions (below 29x29 for the paper's six).
         """
         images = keras.Input(image_shape, name="images")
         features = CoordinateChannels(name="coordinates")(images)

@@ -137,6 +137,15 @@ class ImageModel(keras.Model):
             return super().predict_on_batch(x)
         return super().predict(x, batch_size, verbose, steps, callbacks)
 
+    @property
+    def non_trainable_variables(self):
+        """As in Keras, and what only training has, such as the generator of a bound's samples.
+
+        Keras' JAX trainer keeps no other state from step to step.
+        """
+        variables = super().non_trainable_variables
+        return [*variables, *self._fitting.state] if self._fitting else variables
+
     def _predicts_in_one_step(self):
         """Whether a batch is one step, of one device."""
         if self.steps_per_execution != 1 or keras.distribution.distribution() is not None:
@@ -225,14 +234,19 @@ class ImageModel(keras.Model):
     def get_compile_config(self):
         if self._fitting is None:
             return super().get_compile_config()
-        return {"as_in_paper": True, "optimizer": keras.saving.serialize_keras_object(self.optimizer)}
+        given = {
+            "optimizer": self.optimizer,
+            "metrics": self._fitting.metrics,
+            "options": self._fitting.options,
+        }
+        return {"as_in_paper": True, **keras.saving.serialize_keras_object(given)}
 
     def compile_from_config(self, config_):
         config_ = dict(config_)
-        if config_.pop("as_in_paper", False):
-            self.compile(keras.saving.deserialize_keras_object(config_["optimizer"]))
-        else:
-            self.compile(**keras.saving.deserialize_keras_object(config_))
+        as_in_paper = config_.pop("as_in_paper", False)
+        given = keras.saving.deserialize_keras_object(config_)
+        options = given.pop("options", {}) if as_in_paper else {}
+        self.compile(**given, **options)
         self.optimizer.build(self.trainable_variables)
 
 

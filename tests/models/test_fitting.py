@@ -1,12 +1,21 @@
 """Plain Keras: `compile(optimizer)` and `fit(images, labels)` train a network as its paper does."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
 from tiny import draw_bars
 
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.models import ConsensusEMNet, ConvNet, DynamicCapsNet, MatrixCapsNet, SparseCapsNet
+from capszoo.models import (
+    AttentionCapsNet,
+    ConsensusEMNet,
+    ConvNet,
+    DynamicCapsNet,
+    MatrixCapsNet,
+    SparseCapsNet,
+)
 from capszoo.models.freezing import freeze_below
 from capszoo.models.targets import check_labels, label_tensors
 
@@ -233,7 +242,8 @@ def test_steps_are_counted_among_the_values_that_jax_hands_over(optimizer):
 def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
     model = built(MATRIX)
     model.class_names, model.raw_shape, model.rates = tuple("abcdefghij"), (28, 28, 1), {"conv1/kernel": 0.5}
-    model.compile(keras.optimizers.Adam(3e-4))
+    metrics = [keras.metrics.TopKCategoricalAccuracy(3, name="top3")]
+    model.compile(keras.optimizers.Adam(3e-4), metrics=metrics, steps_per_execution=2)
     model.train_on_batch(IMAGES, LABELS)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -243,5 +253,29 @@ def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
     assert again.rates == {"conv1/kernel": 0.5}
     np.testing.assert_array_equal(again.predict(IMAGES)["scores"], model.predict(IMAGES)["scores"])
     assert again.classify(IMAGES[0]) == model.classify(IMAGES[0])
-    # It goes on learning where it was, optimiser included.
+    # It goes on learning where it was, optimiser and metrics included.
     assert again.train_on_batch(IMAGES, LABELS) == pytest.approx(model.train_on_batch(IMAGES, LABELS))
+    assert "top3" in " ".join(again.evaluate(IMAGES, LABELS, verbose=0, return_dict=True))
+    assert again.steps_per_execution == 2
+
+
+def test_what_only_training_has_is_state_of_the_model_that_is_fitted():
+    """Keras' JAX trainer keeps no other: each step would draw the same noise."""
+    model = built(AttentionCapsNet(objects=2, object_dim=4, channels=4, hidden=8))
+    own = {id(variable) for variable in model.variables}
+    weights = [weight.path for weight in model.weights]
+    model.compile("adam")
+    (seed,) = (variable for variable in model.non_trainable_variables if id(variable) not in own)
+    before = np.asarray(seed)
+    model.fit(IMAGES, batch_size=20, verbose=0)
+    assert (np.asarray(seed) != before).any()
+    assert [weight.path for weight in model.weights] == weights
+
+
+@pytest.mark.parametrize("decoder", [True, False])
+def test_pairs_of_classes_are_not_reconstructed_without_their_sources(decoder):
+    model = built(DynamicCapsNet(channels=8, primary_types=2, decoder=decoder))
+    model.labels_per_image = 2
+    refusal = pytest.raises(ValueError, match=r"need each by itself, .* train it with `capszoo train`")
+    with refusal if decoder else contextlib.nullcontext():
+        model.compile("adam")
