@@ -67,7 +67,7 @@ class DenseCapsules(Routes, keras.layers.Layer):
     def call(self, poses, num_iterations=None, return_history=False):
         if return_history:
             parents, _, history = self.routing(
-                self.votes(poses), num_iterations=num_iterations, return_history=True
+                self.votes(poses), num_iterations=num_iterations, return_history=return_history
             )
             return parents, history
         route = self._without_votes(num_iterations)

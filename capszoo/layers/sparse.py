@@ -48,7 +48,7 @@ class LatentCapsules(DenseCapsules):
         if route:
             parents, coefficients = route(poses)
             return parents, routing_support(coefficients, self.grid, self.support)
-        parents, history = super().call(poses, num_iterations, return_history=True)
+        parents, history = super().call(poses, num_iterations, return_history or "last")
         capsules = parents, routing_support(history[-1], self.grid, self.support)
         return (capsules, history) if return_history else capsules
 

@@ -27,7 +27,8 @@ class Routing(keras.layers.Layer):
         normalises them first.
 
     Returns `(poses, activations)`: parent poses `[B, ..., O, D]` and activations `[B, ..., O]`; with
-    `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`.
+    `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`, with "last" those of the last
+    one, `[1, B, ..., I, O]`.
 
     On the TensorFlow backend the whole procedure is one `tf.function`, but where a layer has it done without votes,
     see `fused` and `without_votes`. It computes in float32 under every dtype
@@ -116,7 +117,7 @@ class Routing(keras.layers.Layer):
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False):
         count = iteration_count(self.num_iterations if num_iterations is None else num_iterations)
-        if return_history and not isinstance(count, int):
+        if return_history is True and not isinstance(count, int):
             raise ValueError("return_history=True needs num_iterations as an int. Received a tensor.")
         if self._procedure is None:
             self._procedure = compiled(self._route)
@@ -131,6 +132,8 @@ class Routing(keras.layers.Layer):
                 history.append(state["coefficients"])
         else:
             state = self._loop(state, votes, activations, count)
+        if return_history == "last":
+            history = [state["coefficients"]]
         result = self.finish(state, votes, activations)
         return (*result, ops.stack(history)) if return_history else result
 

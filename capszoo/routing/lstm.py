@@ -39,8 +39,8 @@ class LSTMRouting(_ConsensusRouting):
 
     Errors: `ValueError` for units below one, for other state_roles, and see `Routing`.
     Source: Faria 2019, section 4.2, Algorithm 2, equation 14; "code" is what the author's code computes, which takes
-    TensorFlow's pair of states in the opposite order. Initial weights: He's before a ReLU, else Glorot's; a forget
-    gate that is open by 1.
+    TensorFlow's pair of states in the opposite order. Initial weights: He's before a ReLU, orthogonal ones of the
+    recurrent kernel, else Glorot's; a forget gate that is open by 1.
     The last bias of f_c is in the paper's count of parameters; a softmax does not feel it.
     """
 

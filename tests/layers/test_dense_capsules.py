@@ -7,7 +7,7 @@ import tensorflow as tf
 from oracles.dynamic_routing import dynamic_routing
 from support import fill
 
-from capszoo.layers import DenseCapsules
+from capszoo.layers import DenseCapsules, LatentCapsules
 from capszoo.routing import DynamicRouting, UniformRouting
 
 
@@ -59,6 +59,20 @@ def test_the_count_at_the_call_overrides_the_routings_own_and_may_be_a_tensor():
         )
     assert np.max(np.abs(layer(poses) - layer(poses, num_iterations=1))) > 1e-3
     np.testing.assert_array_equal(layer(poses), layer(poses, num_iterations=3))
+
+
+@pytest.mark.parametrize("routing", [DynamicRouting, UniformRouting])
+def test_the_support_of_latent_capsules_is_of_the_last_of_any_count(routing):
+    poses = numbers(2, 3, 2, 4, 6)
+    layer = LatentCapsules(5, 4, routing())
+    layer(poses)
+    fill(layer)
+    for count in (1, 3):
+        (_, support), history = layer(poses, num_iterations=count, return_history=True)
+        assert history.shape[0] == count
+        for given in (count, tf.constant(count)):
+            _, other = layer(poses, num_iterations=given)
+            np.testing.assert_allclose(other, support, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
