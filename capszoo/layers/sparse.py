@@ -104,6 +104,8 @@ class SparseMask(keras.layers.Layer):
     frequencies of 0.03 and 0.12 by default and also counts images that are only evaluated.
     """
 
+    of_whole_batch = True
+
     def __init__(
         self, gamma=12.0, frequencies=(0.04, 0.1), boost_step=0.1, boost_every=50, decay=0.99, **kwargs
     ):

@@ -50,6 +50,8 @@ class PresenceSparsity(keras.losses.Loss):
     Source: Kosiorek et al. 2019, section 2.4, prior sparsity; weights from the authors' script for MNIST.
     """
 
+    of_whole_batch = True
+
     def __init__(self, classes=10, within=2.0, between=0.35, name="presence_sparsity", **kwargs):
         super().__init__(name=name, **kwargs)
         if classes < 1:
@@ -83,6 +85,8 @@ class ExplanationSparsity(keras.losses.Loss):
 
     Source: Kosiorek et al. 2019, section 2.4, posterior sparsity; weights from the authors' script for MNIST.
     """
+
+    of_whole_batch = True
 
     def __init__(self, within=0.7, between=0.2, name="explanation_sparsity", **kwargs):
         super().__init__(name=name, **kwargs)

@@ -52,10 +52,10 @@ class Processes:
         else:
             yield
 
-    def prepare(self, model):
-        """Readies a model that was made inside `together` for training."""
+    def prepare(self, objective):
+        """Readies an objective that was made inside `together` for training."""
         if self.replicas:
-            self.replicas.prepare(model)
+            self.replicas.prepare(objective)
 
     def adam(self, *arguments, **keywords):
         """Keras' Adam, whose steps do not depend on the number of devices."""

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from capszoo.config import ConfigError
 from capszoo.training.normalisations import batch_normalisations
 
 
@@ -22,9 +23,19 @@ class Replicas:
         """Inside, models are made on all devices."""
         return self.strategy.scope()
 
-    def prepare(self, model):
-        """Batch normalisations in `model` take means and variances of the batch, not of each replica's part."""
-        for layer in batch_normalisations(model):
+    def prepare(self, objective):
+        """Batch normalisations take means and variances of the batch, not of each replica's part.
+
+        Errors: `ConfigError` for layers and losses `of_whole_batch`, which would each see a part of it.
+        """
+        parts = [*objective.model.layers, *objective.losses.values()]
+        whole = [part.name for part in parts if getattr(part, "of_whole_batch", False)]
+        if whole:
+            raise ConfigError(
+                f"{', '.join(whole)} look at the whole batch, and each device of TensorFlow has a part of it. Train on "
+                "one device, or on several with KERAS_BACKEND=jax."
+            )
+        for layer in batch_normalisations(objective.model):
             layer.synchronized = True
 
     def train_on_batch(self, model, inputs, targets):

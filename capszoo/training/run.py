@@ -129,7 +129,7 @@ class _Run:
             if config.freeze:
                 freeze_below(self.model, config.freeze)
             self.objective = recipe.objective(self.model)
-        processes.prepare(self.objective.model)
+        processes.prepare(self.objective)
         self.validation = recipe.data.open("validation") if recipe.data.validates else None
         # Whose error can end the run.
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -216,8 +217,18 @@ def test_replicas_normalise_by_the_batch_and_not_by_their_part_of_it():
     replicas = Replicas(["CPU:0"])
     with replicas.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
-    Processes(replicas=replicas).prepare(model)
+    Processes(replicas=replicas).prepare(SimpleNamespace(model=model, losses={}))
     assert model.layers[0].synchronized
+
+
+@pytest.mark.parametrize("name", ["sparse_mnist", "scae_mnist"])
+def test_what_looks_at_the_whole_batch_is_not_given_to_replicas(name):
+    from capszoo.training.replicas import Replicas
+
+    recipe = read_recipe(name)
+    objective = recipe.objective(recipe.build())
+    with pytest.raises(ConfigError, match=r"(sparse_mask|presence_sparsity).* look at the whole batch"):
+        Replicas.prepare(None, objective)
 
 
 @pytest.mark.slow
