@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with Python 3.11: `make run` and `make test`.
+# Two commands do everything on a machine with Python 3.11 to 3.13: `make run` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

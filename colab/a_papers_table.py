@@ -20,8 +20,10 @@ import sys
 
 if importlib.util.find_spec("tensorflow") is None:
     os.environ["KERAS_BACKEND"] = "jax"
-if importlib.util.find_spec("capszoo") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "capszoo"], check=True)
+# A folder of this name, such as a clone, is found too, but has no origin. A wheel beside the notebook is taken as well.
+spec = importlib.util.find_spec("capszoo")
+if spec is None or spec.origin is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--find-links", ".", "capszoo"], check=True)
 
 # %%
 # %matplotlib inline

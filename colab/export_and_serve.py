@@ -20,11 +20,14 @@ import sys
 
 
 def install(module, *words):
-    if importlib.util.find_spec(module) is None:
+    # A folder of the name, such as a clone, is found too, but has no origin.
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", *words], check=True)
 
 
-install("capszoo", "capszoo")
+# A wheel beside the notebook is taken as well.
+install("capszoo", "--find-links", ".", "capszoo")
 install("ai_edge_litert", "ai-edge-litert")
 # Of the age of the protobuf that TensorFlow came with.
 install("tf2onnx", "tf2onnx", "onnxruntime", f"protobuf=={importlib.metadata.version('protobuf')}")

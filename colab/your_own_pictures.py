@@ -21,11 +21,14 @@ import sys
 
 if importlib.util.find_spec("tensorflow") is None:
     os.environ["KERAS_BACKEND"] = "jax"
-if importlib.util.find_spec("capszoo") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "capszoo"], check=True)
+# A folder of this name, such as a clone, is found too, but has no origin. A wheel beside the notebook is taken as well.
+spec = importlib.util.find_spec("capszoo")
+if spec is None or spec.origin is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--find-links", ".", "capszoo"], check=True)
 
 # %%
 # %matplotlib inline
+import logging
 from pathlib import Path
 
 import keras
@@ -34,7 +37,10 @@ from PIL import Image, ImageDraw
 
 import capszoo
 from capszoo import visualize
+from capszoo.data.images import read_pictures
 
+# Batches of other sizes are traced anew, as they must be.
+logging.getLogger("tensorflow").setLevel(logging.ERROR)
 print(keras.backend.backend(), keras.distribution.list_devices())
 FOLDER = Path("pictures")
 COUNT = int(os.environ.get("CAPSZOO_NOTEBOOK_IMAGES", "240"))
@@ -67,17 +73,17 @@ if not FOLDER.exists():
 # Every fourth picture of each class is kept for the test.
 
 # %%
-files = sorted(FOLDER.glob("*/*"))
+files = sorted(file for file in FOLDER.glob("[!.]*/[!.]*") if file.is_file())
 names = sorted({file.parent.name for file in files})
-pictures = [Image.open(file).convert("L").resize((28, 28)) for file in files]
-images = np.stack([np.asarray(picture)[..., None] for picture in pictures])
+# As `classify` reads them: grey, turned as a photograph's EXIF says, in [0, 1].
+images, _ = read_pictures(files, (28, 28, 1), resize=True)
 labels = np.array([names.index(file.parent.name) for file in files])
-testing = np.arange(len(files)) % 4 == 3
+testing = np.concatenate([np.arange(np.sum(labels == k)) % 4 == 3 for k in range(len(names))])
 print(names, "training:", np.sum(~testing), "test:", np.sum(testing))
 
 # %% [markdown]
 # `class_names` makes the class capsules new; what is below keeps what it has learnt of MNIST, and learns at a tenth
-# of the rate. `compile` takes no loss: the network is trained on its paper's. Labels are integers, images bytes.
+# of the rate. `compile` takes no loss: the network is trained on its paper's. Labels are integers.
 
 # %%
 model = capszoo.load("kernel_mnist", class_names=names, pretrained_rate=0.1)
@@ -100,7 +106,9 @@ fresh_scores = fresh.predict(images[testing], verbose=0)["scores"]
 print("right from nothing:", int((fresh_scores.argmax(axis=-1) == labels[testing]).sum()), "of", len(scores))
 
 # %% [markdown]
-# The file has the classes and the preprocessing in it, and takes paths.
+# The file has the classes and the preprocessing in it, and takes paths. Scores of this network compare the classes of
+# one picture only: its loss does not feel a number that is added to the logits of all of them. `capszoo finetune`
+# chooses that number so that one class is present on average.
 
 # %%
 model.save("mine.keras")
@@ -109,4 +117,4 @@ again.classify(files[-1], resize=True)
 
 # %%
 chosen = np.flatnonzero(testing)[:: max(1, int(testing.sum()) // 3)][:3]
-visualize.draw_predictions(images[chosen] / 255, model.predict(images[chosen], verbose=0)["scores"], names)
+visualize.draw_predictions(images[chosen], model.predict(images[chosen], verbose=0)["scores"], names)

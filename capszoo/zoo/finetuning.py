@@ -91,6 +91,8 @@ def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):
     }
     title = f"{preset.name}_{_word(Path(data).name)}"
     written = config.apply_overrides(mapping, overrides)
+    if written["train"].get("start_from") is None:
+        written["card"]["deviations"] = ["Begins with random weights, and is trained for a short time."]
     if "batch_size" not in written["train"]:
         try:
             images = len(parse_recipe(title, written).data.open("train"))

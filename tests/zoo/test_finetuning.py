@@ -33,6 +33,12 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
     assert recipe.train.start_from == "matrix_em_mnist"
     assert recipe.train.epochs == 3
     assert recipe.train.batch_size == 21 // 4
+    assert recipe.card.deviations == (
+        "Begins with the weights of matrix_em_mnist, and is trained for a short time.",
+    )
+    fresh = finetuning_recipe("matrix_em_mnist", str(pictures), ["train.start_from=null"])
+    assert fresh.train.start_from is None
+    assert "random weights" in fresh.card.deviations[0]
     toys = finetuning_recipe("matrix_em_smallnorb", str(pictures), ["data.channels=1"])
     assert toys.data.image_shape == (32, 32, 1)
     assert toys.data.standardise
