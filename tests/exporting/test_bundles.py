@@ -145,8 +145,9 @@ def test_labels_are_one_class_name_a_line(bundle):
 
 
 def test_no_file_tells_where_it_was_made(bundle):
-    places = [str(Path.cwd()).encode(), str(bundle.parent.parent).encode(), str(Path.home()).encode() + b"/"]
-    assert len(places[2]) > 2
+    places = [str(Path.cwd()).encode(), str(bundle.parent.parent).encode()]
+    if Path.home() != Path("/"):
+        places.append(str(Path.home()).encode() + b"/")
     for path in filter(Path.is_file, bundle.rglob("*")):
         assert not [place for place in places if place in path.read_bytes()], path
 

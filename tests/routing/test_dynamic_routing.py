@@ -25,12 +25,10 @@ def routed(layer, votes, bias=None, **options):
     return arrays(layer(votes, return_history=True, **options))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("leaky", [False, True], ids=["plain", "leaky"])
 @pytest.mark.parametrize("use_bias", [False, True], ids=["without bias", "bias"])
-@pytest.mark.parametrize(
-    ("images", "children", "parents", "depth"), [(1, 1, 1, 1), (3, 4, 1, 5), (2, 9, 10, 16)]
-)
+@pytest.mark.parametrize(("images", "children", "parents", "depth"), [(1, 1, 1, 1), (2, 9, 10, 16)])
 def test_dynamic_routing_agrees_with_the_oracle(count, leaky, use_bias, images, children, parents, depth):
     votes = numbers(images, children, parents, depth)
     bias = numbers(parents, depth, seed=1) if use_bias else None
