@@ -105,9 +105,12 @@ class Votes:
 
     def rows(self, poses):
         """The rows of the poses of all children that are seen, `[I, N * row, width]`, of `[b, C, D]`."""
-        # [b, I, P, D] -> [I, b, P, D]: nothing is moved where there is one image.
-        seen = ops.swapaxes(self.children.by_child(poses), 0, 1)
-        return ops.reshape(seen, (seen.shape[0], -1, self.width))
+        seen = self.children.by_child(poses)
+        children = seen.shape[1]
+        if seen.shape[0] != 1:
+            # [b, I, P, D] -> [I, b, P, D]. Of one image TensorFlow would move all of it to where it is.
+            seen = ops.swapaxes(seen, 0, 1)
+        return ops.reshape(seen, (children, -1, self.width))
 
     def of(self, rows, matrices):
         """V_ij `[N, O, I, D]` of rows `[I, N * row, width]` and matrices `[I, width, O * width]`, row by row."""
