@@ -17,7 +17,6 @@ class Fitting:
     where:
       model: the `capszoo.models.network.ImageModel`.
       objective: of its architecture.
-
       state: variables that only the objective's model has; none of them is learned.
 
     `fit` traces the step of the model itself; inside `answering(True)` the model answers as the objective's model does.
