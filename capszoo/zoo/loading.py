@@ -155,7 +155,8 @@ def _load(preset, weights, num_classes, class_names, image_shape):
         read(preset.run / BEST)
     else:
         _read(preset, WEIGHTS, read)
-        if not fresh:
+        # The stored input has the published shape.
+        if not fresh and tuple(model.input_shape[1:]) == recipe.data.image_shape:
             _read(preset, CHECK, lambda path: check_behaviour(name, model, path))
         if preset.card.trained_on != preset.dataset:
             warnings.warn(

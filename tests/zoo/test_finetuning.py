@@ -86,6 +86,9 @@ def test_images_of_another_shape_keep_the_weights_that_fit():
         "matrix_em_mnist", image_shape=(40, 48, 1), class_names=["a", "b"], pretrained_rate=0.1
     )
     assert wide.raw_shape == (40, 48, 1)
+    # No weight of this network depends on the shape.
+    same = capszoo.load("matrix_em_mnist", image_shape=(40, 48, 1))
+    assert same.predict(np.zeros((1, 40, 48, 1), "float32"))["scores"].shape == (1, 10)
     weights = {weight.path: np.asarray(weight) for weight in grey.weights}
     assert all((np.asarray(weight) == weights[weight.path]).all() for weight in wide.weights[:4])
     assert not any(path.startswith("class_capsules/") for path in wide.rates)
