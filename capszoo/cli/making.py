@@ -18,11 +18,11 @@ def train(
     """Train a recipe; the same command goes on where a killed run stopped."""
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.training.run import train as run
-    from capszoo.zoo.recipes import read_recipe
+    from capszoo.zoo.recipes import is_run, read_recipe
     from capszoo.zoo.starting import find_start
 
     parsed = read_recipe(recipe, overrides or ())
-    directory = out or Path("runs") / parsed.name
+    directory = out or (Path(recipe) if is_run(recipe) else Path("runs") / parsed.name)
     with TerminalProgress() as progress:
         record = run(parsed, directory, progress, find=find_start)
     best = record.get("best_validation_error")

@@ -108,7 +108,7 @@ class FittedClassifierError(ShareOfWrong):
 
     def known_classes(self, recipe, data):
         """Of what the classifier is fitted to: the network was trained without labels."""
-        return data.fitted.class_names
+        return (data.fitted or data.tested).class_names
 
     @abc.abstractmethod
     def features(self, model, split, progress=QUIET):

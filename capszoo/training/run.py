@@ -196,7 +196,8 @@ class _Run:
 
     def _save(self):
         reached = {"step": self.step, "best_error": self.best_error, "stopped": self.stopped}
-        self.processes.by_first(self.checkpoint.save, reached)
+        images = self.batches.split.fingerprint()
+        self.processes.by_first(self.checkpoint.save, {**reached, "images": images})
         self.processes.wait(f"the checkpoint of step {self.step} is written")
 
     @contextlib.contextmanager
@@ -215,7 +216,10 @@ class _Run:
         yield self.copy
 
     def _restore(self):
-        """Goes on from the checkpoint. Errors: `WeightsError` where it cannot be of this run, or its best is gone."""
+        """Goes on from the checkpoint.
+
+        Errors: `WeightsError` where it cannot be of this run, or its best is gone; `ConfigError` for other images.
+        """
         metadata = self.checkpoint.restore()
         self.step, self.best_error = metadata["step"], metadata["best_error"]
         # Absent in checkpoints that are older than `stop_at_error`.
@@ -226,6 +230,13 @@ class _Run:
             raise WeightsError(
                 f"{self.directory / BEST} is gone, the best weights up to step {self.step}. Put it back, or delete the "
                 "folder and train again."
+            )
+        # Absent in older checkpoints.
+        images = metadata.get("images")
+        if images not in (None, self.batches.split.fingerprint()):
+            raise ConfigError(
+                f"{self.directory} holds a run on other training images than those that are there now. Give another "
+                "folder with --out, or delete that one."
             )
         self.processes.by_first(self._truncate_log)
         LOGGER.info("going on from step %d of %d", self.step, self.total)

@@ -77,7 +77,7 @@ def read_header(path) -> tuple[dict[str, Stored], dict]:
     """
     with _opened(path) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        metadata = {key: json.loads(value) for key, value in (file.metadata() or {}).items()}
+        metadata = {key: _json_or_text(value) for key, value in (file.metadata() or {}).items()}
         stored = {
             name: Stored(tuple(part.get_shape()), TYPES.get(part.get_dtype(), part.get_dtype()))
             for name, part in parts.items()
@@ -86,6 +86,14 @@ def read_header(path) -> tuple[dict[str, Stored], dict]:
         stored[name] = Stored(stored[name].shape, "float32")
         del stored[name + SCALES]
     return stored, metadata
+
+
+def _json_or_text(value):
+    """Metadata that capszoo writes are JSON, those of other tools plain text."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _in_eight_bits(stored):

@@ -16,11 +16,13 @@ from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET
 from capszoo.protocols import NumberProtocol, evaluate, get_protocol, provenance
 from capszoo.search import record as searches
+from capszoo.training.checkpoint import FILE as CHECKPOINT
 from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
 from capszoo.training.weight_files import (
     WeightsError,
     load_weights,
     read_arrays,
+    read_header,
     save_weights,
     write_arrays,
 )
@@ -53,8 +55,9 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole. Its
     card's speed, which depends on no weight, is handed on where it is of the same network. A protocol whose data are
     missing is reported and left out of the card, unless the earlier card has it.
-    Errors: `ConfigError` for a run of another recipe or another `dtype`, where another process publishes the preset,
-    and in the package's own folder for code that is not committed, since nobody could measure the same again;
+    Errors: `ConfigError` for a run of another recipe, of other training images or without its end, for another `dtype`,
+    where another process publishes the preset, and in the package's own folder for code that is not committed, since
+    nobody could measure the same again;
     `DataNotFound` where the data of all protocols are missing, or of one that was measured before; `WeightsError` for a
     run without usable weights, and where rounding spoils them.
     """
@@ -63,6 +66,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     changed = changes(run, recipe)
     if changed:
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
+    _require_finished(recipe, Path(run))
     target = Path(target or locating.weights_folder())
     _require_committed(target)
     with replacing_preset(target / recipe.name) as new:
@@ -97,11 +101,30 @@ def measure_again(preset, progress=QUIET) -> Card:
     _require_committed(locating.weights_folder())
     before = {metric.protocol for metric in preset.card.metrics}
     metrics = _measure(load(preset.name), preset.recipe, before, progress)
+    folder = locating.weights_folder() / preset.name
+    # Others may have written into it meanwhile.
+    card = read_card(folder / CARD)
+    if card.files != preset.card.files:
+        raise ConfigError(f"{preset.name} has been published anew meanwhile; its card is left as it is.")
     card = dataclasses.replace(
-        preset.card, metrics=tuple(metrics), date=provenance.today(), revision=provenance.revision()
+        card, metrics=tuple(metrics), date=provenance.today(), revision=provenance.revision()
     )
-    write_card(card, locating.weights_folder() / preset.name)
+    write_card(card, folder)
     return card
+
+
+def _require_finished(recipe, run):
+    """Errors: `ConfigError` for a run that has not come to its end, or was made of other training images."""
+    record = read_log(run)[-1]
+    if record.get("epoch") != recipe.train.epochs and not record.get("stopped"):
+        reached = f"step {record['step']}" + (f", epoch {record['epoch']}" if "epoch" in record else "")
+        raise ConfigError(
+            f"{run} has come to {reached}, of {recipe.train.epochs} epochs: train it to its end."
+        )
+    if (run / CHECKPOINT).exists():
+        images = read_header(run / CHECKPOINT)[1].get("images")
+        if images not in (None, recipe.data.open("train").fingerprint()):
+            raise ConfigError(f"{run} was trained on other images than those that are there now.")
 
 
 def _require_committed(target):

@@ -23,8 +23,8 @@ RUN = "recipe.yaml"
 
 
 def is_run(name: str) -> bool:
-    """Whether `name` is the folder of a run rather than a preset."""
-    return (Path(name) / RUN).is_file()
+    """Whether `name` is the folder of a run rather than a preset; one with a preset's name is meant by `./NAME`."""
+    return (Path(name) / RUN).is_file() and str(name) not in names()
 
 
 # Names that presets had before.
@@ -84,6 +84,7 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     name = path.stem if is_file else name_or_path
     if path.name == RUN:
         name = path.resolve().parent.name
+    _require_known_stages(written.get("stages"), overrides)
     try:
         recipe = parse_recipe(name, config.apply_overrides(written, overrides))
         dataset = written.get("data", {}).get("name", recipe.dataset)
@@ -95,3 +96,12 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error
+
+
+def _require_known_stages(stages, overrides):
+    """Errors: `ConfigError` for an override of a stage that a recipe of stages does not have: it would be one more."""
+    for override in overrides if isinstance(stages, dict) else ():
+        section, _, rest = override.partition(".")
+        name = rest.partition(".")[0]
+        if section == "stages" and name not in stages:
+            raise config.ConfigError(f"stages.{name}: unknown stage{config.nearest(name, stages)}")

@@ -1,6 +1,8 @@
 """Runs of a network without labels: validated by reconstruction, resumed with its mask's state, published, loaded."""
 
 import dataclasses
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from capszoo.training.folder import load_best, read_log
 from capszoo.training.health import check_health
 from capszoo.training.run import train
 from capszoo.training.scoring import squared_errors
-from capszoo.training.weight_files import read_arrays
+from capszoo.training.weight_files import read_arrays, write_arrays
 from capszoo.zoo import locating, recipes
 from capszoo.zoo.card import read_card, write_card
 from capszoo.zoo.loading import load
@@ -105,6 +107,22 @@ def test_published_and_loaded_it_has_its_masks_state(recipe, finished, tmp_path,
     with pytest.raises(DataNotFound, match="affNIST"):
         publish(recipe, finished, tmp_path / "weights")
     assert len(read_card(tmp_path / "weights" / "tiny_sparse" / "card.json").metrics) == 2
+
+
+def test_a_run_without_its_end_or_of_other_images_is_not_published(recipe, finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    arrays, metadata = read_arrays(run / "checkpoint.safetensors")
+    write_arrays(run / "checkpoint.safetensors", arrays, metadata | {"images": "others"})
+    with pytest.raises(ConfigError, match="was trained on other images"):
+        publish(recipe, run, tmp_path / "weights")
+    *before, last = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    record = json.loads(last)
+    (run / "log.jsonl").write_text(
+        "".join(before) + json.dumps({**record, "epoch": record["epoch"] - 1}) + "\n"
+    )
+    with pytest.raises(ConfigError, match="train it to its end"):
+        publish(recipe, run, tmp_path / "weights")
 
 
 def test_a_run_of_another_recipe_is_not_published(finished, tmp_path):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -206,6 +208,22 @@ def test_a_mistake_is_one_line_that_says_what_is_right(zoo, run, arguments, mess
     assert status == 1
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_the_folder_of_a_run_is_trained_where_it_is(zoo, published, run, tmp_path, monkeypatch):
+    shutil.copytree(published / "run", tmp_path / "elsewhere" / "mine")
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run("train", "elsewhere/mine")
+    assert status == 0, err
+    assert "run folder: elsewhere/mine" in out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_with_a_presets_name_is_meant_by_its_path(zoo, published, tmp_path, monkeypatch):
+    shutil.copytree(published / "run", tmp_path / "tiny_mnist")
+    monkeypatch.chdir(tmp_path)
+    assert capszoo.get_preset("tiny_mnist").run is None
+    assert capszoo.get_preset("./tiny_mnist").run == Path("tiny_mnist")
 
 
 def test_damaged_weights_end_every_command_that_needs_them(zoo, run, pictures, tmp_path):

@@ -24,6 +24,19 @@ def path(tmp_path):
     return path
 
 
+def test_a_stage_that_a_recipe_does_not_have_is_no_new_one():
+    assert read_recipe("probabilistic_mnist", ["stages.parts.train.epochs=2"]).stages[0].train.epochs == 2
+    with pytest.raises(ConfigError, match=r"stages\.part: unknown stage; did you mean 'parts'"):
+        read_recipe("probabilistic_mnist", ["stages.part.train.epochs=2"])
+
+
+def test_a_rate_of_given_weights_needs_some():
+    with pytest.raises(
+        ConfigError, match=r"pretrained_rate: nothing is pretrained without train\.start_from"
+    ):
+        read_recipe("dynamic_mnist", ["train.pretrained_rate=0.1"])
+
+
 def test_the_zoo_has_recipes():
     assert "dynamic_mnist" in NAMES
 
