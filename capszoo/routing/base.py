@@ -3,6 +3,9 @@
 import keras
 from keras import ops
 
+# Keras does not export it.
+from keras.src.backend.common.stateless_scope import in_stateless_scope
+
 
 class Routing(keras.layers.Layer):
     """Routes votes of children to parents by an iterative procedure.
@@ -169,9 +172,15 @@ def compiled(procedure):
         return procedure(*(_of_unknown_size(part) if tf.is_tensor(part) else part for part in arguments))
 
     graph = tf.function(traced, autograph=False)
+
     # The plain function around it keeps Keras from tracking the graph as a part of the layer, which would save
     # every trace ever made with the model.
-    return lambda *arguments: graph(*arguments)
+    def route(*arguments):
+        # A trace made where weights stand for others, as while Keras builds a layer that contains this one, would keep
+        # their values for all later calls.
+        return (procedure if in_stateless_scope() else graph)(*arguments)
+
+    return route
 
 
 def _of_unknown_size(tensor):

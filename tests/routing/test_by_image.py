@@ -1,5 +1,6 @@
 """Routing as a graph from poses to parents says what the graph over votes says, and what the oracle says."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,7 +15,8 @@ from routed import (
 )
 from support import arrays
 
-from capszoo.routing import by_image, cpu
+from capszoo.layers import DenseCapsules, HeinsenCapsules, SharedClassCapsules
+from capszoo.routing import DynamicRouting, EMRouting, HeinsenRouting, by_image, cpu
 from capszoo.routing.connections import connections
 from capszoo.routing.neighbourhood import Neighbourhood
 
@@ -184,3 +186,43 @@ def test_children_that_no_parent_sees_have_no_gradient():
     assert np.abs(d_poses[:, :, :5]).min() > 0
     assert np.all(d_poses[:, :, 5] == 0)
     assert np.all(d_activations[:, :, 5] == 0)
+
+
+class Wrapped(keras.layers.Layer):
+    """Somebody's layer around one of ours, which Keras builds by calling it with symbols."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def call(self, children):
+        return self.inner(children)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: DenseCapsules(3, 4, DynamicRouting()),
+        lambda: SharedClassCapsules(3, EMRouting()),
+        lambda: HeinsenCapsules(3, HeinsenRouting()),
+    ],
+    ids=["dynamic", "em", "heinsen"],
+)
+def test_a_layer_that_is_built_inside_another_one_keeps_its_weights(inner):
+    """A trace made while Keras builds the outer one would keep initial values for all later calls."""
+    layer = Wrapped(inner())
+    shapes = {DenseCapsules: [(5, 6)], HeinsenCapsules: [(5, 4, 4), (5,)]}.get(
+        type(layer.inner), [(4, 4, 2, 4, 4), (4, 4, 2)]
+    )
+    rng = np.random.default_rng(0)
+    children = [rng.uniform(size=(2, *shape)).astype("float32") for shape in shapes]
+    inputs = [keras.Input(shape) for shape in shapes]
+    single = len(shapes) == 1
+    with cpu.host_calls(False):
+        model = keras.Model(inputs, layer(inputs[0] if single else tuple(inputs)))
+        with tf.GradientTape() as tape:
+            outputs = keras.tree.flatten(model(children, training=True))
+            total = sum(tf.reduce_sum(tf.square(output)) for output in outputs)
+        gradients = tape.gradient(total, layer.trainable_variables)
+    missing = [v.path for v, g in zip(layer.trainable_variables, gradients, strict=True) if g is None]
+    assert not missing
