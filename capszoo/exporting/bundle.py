@@ -155,8 +155,7 @@ def _environment(model):
     Where routing goes through a batch image by image, several images are under way at a time and each operation is
     small: threads that share one operation only wait for each other.
     """
-    routings = [getattr(layer, "routing", None) for layer in model.layers]
-    by_image = any(getattr(routing, "routes_by_image", False) for routing in routings)
+    by_image = any(getattr(layer, "routes_by_image", False) for layer in model.layers)
     return {THREADS: "1"} if by_image else {}
 
 

@@ -76,6 +76,11 @@ class _RoutedCapsules(Routes, _PosedCapsules):
             lambda count: compiled(self.routing.by_image(self._connections(), count))
         )
 
+    @property
+    def routes_by_image(self):
+        """Whether the graph goes through a batch image by image."""
+        return self.routing.routes_by_image
+
     def _add_kernel(self, leading, deviation):
         """Transformation matrices `[*leading, width, types, width]`."""
         self.kernel = self.add_weight(

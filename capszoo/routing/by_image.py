@@ -55,7 +55,8 @@ def _fills_a_processor():
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return not tf.config.get_visible_devices("GPU")
+        accelerators = tf.config.get_visible_devices("GPU") or tf.config.get_visible_devices("TPU")
+        return not accelerators and not tf.distribute.has_strategy()
     return False
 
 

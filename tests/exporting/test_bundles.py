@@ -99,6 +99,8 @@ def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
     assert published[1]["environment"] == {}
     by_image = capszoo.load("matrix_em_mnist", weights=None)
     assert capszoo.exporting.bundle._environment(by_image) == {"TF_NUM_INTRAOP_THREADS": "1"}
+    for name in ("inverted_attention_mnist", "heinsen_smallnorb"):  # whose layers route a whole batch
+        assert capszoo.exporting.bundle._environment(capszoo.create(name)) == {}
 
 
 @pytest.mark.parametrize(

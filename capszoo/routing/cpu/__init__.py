@@ -37,7 +37,7 @@ def host_calls(allowed):
 
 def enabled():
     """Whether a layer that is called here and now may use its fused form. Warns, once, of graphs that may not."""
-    if importlib.util.find_spec("numba") is None or not _one_cpu():
+    if not _numba() or not _one_cpu():
         return False
     here = _stays(sys._getframe(1))
     if here is None:
@@ -48,6 +48,19 @@ def enabled():
 def stays_here():
     """Whether what is computed here and now runs on this CPU only, so that a layer may use a form made for it."""
     return _one_cpu() and bool(_stays(sys._getframe(1)))
+
+
+@functools.cache
+def _numba():
+    """Whether Numba is there and works: one that is older than NumPy does not."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:
+        warnings.warn(f"routing is a graph, several times slower than compiled: {error}", stacklevel=3)
+        return False
+    return True
 
 
 def _eager():

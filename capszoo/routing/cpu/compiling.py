@@ -20,6 +20,14 @@ def enable_caching(compiled):
         # Numba's "no locator available".
         with contextlib.suppress(RuntimeError):
             compiled.enable_caching()
+            keep = compiled._cache.save_overload
+
+            def keep_where_there_is_room(*arguments):
+                # On a full disk an empty file, by which Numba tries a folder, can still be made.
+                with contextlib.suppress(OSError):
+                    keep(*arguments)
+
+            compiled._cache.save_overload = keep_where_there_is_room
 
 
 def _has_home():
@@ -33,12 +41,12 @@ def forget_stale(*kernels):
     Numba itself looks only at the file of a kernel, not at those of the functions that it calls.
     """
     sources = Path(__file__).parent
-    newest = max(path.stat().st_mtime for path in sources.glob("*.py"))
+    newest = max((path.stat().st_mtime for path in sources.glob("*.py")), default=0.0)
     for function in (kernel.dispatcher for kernel in kernels):
         if function.stats.cache_path is None:
             continue
         module = function.py_func.__module__.rsplit(".", 1)[-1]
         for path in Path(function.stats.cache_path).glob(f"{module}.{function.py_func.__name__}-*.nb[ic]"):
-            with contextlib.suppress(FileNotFoundError):  # Another process may be clearing too.
+            with contextlib.suppress(OSError):  # Another process may be clearing too, or own the file.
                 if path.stat().st_mtime < newest:
                     path.unlink()

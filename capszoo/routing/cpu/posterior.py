@@ -41,7 +41,7 @@ LOG_2_PI_E = math.log(2.0 * math.pi * math.e)
 def digamma(x):
     """psi(x), see `capszoo.routing.digamma`."""
     below, y = 0.0, x
-    while y < 6.0:
+    while 0.0 < y < 6.0:
         below += 1.0 / y
         y += 1.0
     square = 1.0 / (y * y)
@@ -53,7 +53,7 @@ def digamma(x):
 def trigamma(x):
     """psi'(x), the derivative of the same series."""
     below, y = 0.0, x
-    while y < 6.0:
+    while 0.0 < y < 6.0:
         below += 1.0 / (y * y)
         y += 1.0
     square = 1.0 / (y * y)
