@@ -14,6 +14,10 @@ from capszoo.data.sources import DataNotFound
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 
+KNOWN = {"train", "test", "validation"}
+OTHER_SPELLINGS = {"training", "testing", "val", "valid", "dev", "eval"}
+
+
 @section("data", "folder")
 @dataclasses.dataclass(frozen=True)
 class Folder(LabelledPictures):
@@ -43,9 +47,11 @@ class Folder(LabelledPictures):
         """Errors: `ConfigError` for splits that would be taken for classes, or passed over."""
         folders = self._root.iterdir() if self._root.is_dir() else ()
         names = {path.name for path in folders if path.is_dir() and not path.name.startswith(".")}
-        unknown = names & {"val", "valid"}
-        only_splits = "train" in names and names <= {"train", "validation", *unknown}
-        if not (only_splits or (unknown and self._split_by_folder)):
+        splits = {name for name in names if name.lower() in KNOWN | OTHER_SPELLINGS}
+        unknown = splits - KNOWN
+        if self._split_by_folder and not unknown:
+            return
+        if not (self._split_by_folder or (names and names == splits)):
             return
         raise ConfigError(
             f"{self.path}: splits are folders train, test and, if there is one, validation; without train and test "

@@ -104,7 +104,8 @@ class LabelledPictures(DataSet):
             raise ValueError(f"a split is one of {', '.join(SPLITS)}. Received: {split!r}")
         images, labels = self._read(split)
         if not len(images):
-            raise ValueError(f"the split {split!r} has no pictures; give more, or larger shares.")
+            without = ", or data.validation=0" if split == "validation" else ""
+            raise ValueError(f"the split {split!r} has no pictures; give more, or larger shares{without}.")
         kind = StandardisedSplit if self.standardise else ArraySplit
         augmented = split == "train" and (self.shift or self.mirror)
         return kind(images, labels, augment=self._augment if augmented else None)
@@ -142,7 +143,9 @@ def shares(keys, labels, test, validation):
       keys: what says, in each class, who comes first: a text of each picture.
     """
     parts = np.full(len(keys), "train", object)
-    order = sorted(range(len(keys)), key=lambda i: hashlib.sha256(keys[i].encode()).digest())
+    order = sorted(
+        range(len(keys)), key=lambda i: hashlib.sha256(keys[i].encode("utf-8", "surrogateescape")).digest()
+    )
     for label in sorted(set(labels)):
         own = [i for i in order if labels[i] == label]
         # At least one each of what is asked for, where there are enough.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capszoo.data.sources import DataNotFound
+from capszoo.data.sources import DataNotFound, newest_version
 from capszoo.extras import extra
 
 
@@ -25,9 +25,7 @@ def read_prepared(
 
     Errors: `DataNotFound` where none of `folders` has a copy; `ValueError`, naming it, for one that is damaged.
     """
-    # TFDS writes into a folder `incomplete...` first.
-    versions = [sorted((folder / name).glob("[0-9]*/dataset_info.json")) for folder in folders]
-    newest = next((found[-1].parent for found in versions if found), None)
+    newest = next(filter(None, (newest_version(folder / name) for folder in folders)), None)
     if newest is None:
         raise DataNotFound(_not_found(name, folders, provided_by))
     with extra("tensorflow,train"):

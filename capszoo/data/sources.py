@@ -82,6 +82,13 @@ def tfds_folders() -> list[Path]:
     return [*folders, Path(os.path.expanduser("~/tensorflow_datasets"))]
 
 
+def newest_version(folder):
+    """The folder in that of a prepared data set that has its newest version; None where there is none."""
+    # TFDS writes into a folder `incomplete...` first.
+    found = [path.parent for path in folder.glob("[0-9]*/dataset_info.json")]
+    return max(found, key=lambda path: tuple(map(int, path.name.split("."))), default=None)
+
+
 def _routes():
     """Which routes to try, in that order."""
     if not all(importlib.util.find_spec(module) for module in ("tensorflow", "tensorflow_datasets")):

@@ -8,7 +8,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.labelled import LabelledPictures, array_to_levels, shares
-from capszoo.data.sources import DataNotFound, tfds_folders
+from capszoo.data.sources import DataNotFound, newest_version, tfds_folders
 from capszoo.extras import extra
 
 
@@ -41,21 +41,26 @@ class Tfds(LabelledPictures):
         if not hasattr(features[self.label], "names"):
             raise ValueError(f"label must name classes. Received: {self.label!r}, {features[self.label]}")
         if None in shape:
-            examples = _examples(self.set, "train[:1]", self.image, self.label)
-            shape = examples[0][0].shape
+            shape = next(_examples(self.set, "train[:1]", self.image, self.label))[0].shape
         return tuple(features[self.label].names), tuple(shape)
 
     def _read(self, split):
         published = _builder(self.set).info.splits
-        tests = [name for name in ("test", "validation") if name in published]
+        # The labels of some test sets are kept secret: all of them are -1.
+        tests = [name for name in ("test", "validation") if name in published and self._tells_labels(name)]
         if split == "test" and tests:
             return self._levels_of(tests[0])[:2]
         images, labels, keys = self._levels_of("train")
         chosen = shares(keys, labels.tolist(), 0 if tests else self.test, self.validation) == split
         return images[chosen], labels[chosen]
 
+    def _tells_labels(self, split):
+        return next(_examples(self.set, f"{split}[:1]", self.image, self.label))[1] >= 0
+
     def _levels_of(self, split):
         images, labels, keys = _levels(self.set, split, self.image, self.label, self.image_shape)
+        if labels.min(initial=0) < 0:
+            raise ValueError(f"{self.set} has pictures without a label in its split {split!r}.")
         if labels.max(initial=0) >= self.num_classes:
             raise ValueError(
                 f"{self.set} has labels up to {labels.max()}, more than the {self.num_classes} class_names: "
@@ -75,22 +80,26 @@ def _builder(name):
     with extra("tensorflow,train"):
         import tensorflow_datasets as tfds
 
-    return tfds.builder_from_directory(str(max((folder / name).glob("*/dataset_info.json")).parent))
+    return tfds.builder_from_directory(str(newest_version(folder / name)))
 
 
 def _examples(name, split, image, label):
     with extra("tensorflow,train"):
         import tensorflow_datasets as tfds
 
-    read = tfds.as_numpy(_builder(name).as_dataset(split=split))
-    return [(example[image], example[label]) for example in read]
+    for example in tfds.as_numpy(_builder(name).as_dataset(split=split)):
+        yield example[image], example[label]
 
 
 @functools.lru_cache(maxsize=4)
 def _levels(name, split, image, label, image_shape):
     """Images uint8 `[N, H, W, C]`, labels `[N]` and, of each picture as it is published, the hash."""
-    examples = _examples(name, split, image, label)
-    levels = np.stack([array_to_levels(picture, image_shape) for picture, _ in examples])
+    levels, labels, hashes = [], [], []
+    # One at a time: as they are published, pictures may take more memory than there is.
+    for picture, known in _examples(name, split, image, label):
+        levels.append(array_to_levels(picture, image_shape))
+        labels.append(known)
+        hashes.append(hashlib.sha256(picture.tobytes()).hexdigest())
+    levels = np.stack(levels)
     levels.setflags(write=False)
-    labels = np.array([label for _, label in examples], np.int64)
-    return levels, labels, [hashlib.sha256(picture.tobytes()).hexdigest() for picture, _ in examples]
+    return levels, np.array(labels, np.int64), hashes

@@ -3,20 +3,28 @@
 import keras
 import numpy as np
 
+from capszoo.data.checking import to_float
 from capszoo.layers.routes import Routes, routed_layers
+from capszoo.models.fitting import check_images
+from capszoo.models.network import ImageModel
 
 BATCH = 32  # images at a time: votes are large
 
 
 def checked(model, images):
-    """`images` as float32. Errors: `ValueError` unless they are of the shape that `model` takes."""
-    images = np.asarray(images, dtype="float32")
+    """`images` as the network of `model` takes them, float32; uint8 are grey levels.
+
+    Errors: `ValueError` unless they are of the shape that `model` takes, and for values that it refuses.
+    """
+    images = np.asarray(images)
     expected = tuple(model.input_shape[1:])
     if images.shape[1:] != expected or not len(images):
         raise ValueError(
             f"images must be [B, {', '.join(map(str, expected))}]. Received shape: {images.shape}"
         )
-    return images
+    if isinstance(model, ImageModel):
+        check_images(model, images)
+    return to_float(images)
 
 
 def routed_layer(model, name=None):
@@ -44,7 +52,8 @@ def checked_names(class_names, count):
     names = [str(i) for i in range(count)] if class_names is None else list(class_names)
     if len(names) != count:
         raise ValueError(f"expected {count} class names. Received {len(names)}: {names}")
-    return names
+    # Between two of them Matplotlib would set a formula.
+    return [name.replace("$", r"\$") for name in names]
 
 
 def new_figure(width, height):

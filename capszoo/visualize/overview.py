@@ -158,7 +158,7 @@ def _routed(model, image, layer, names):
         f"coefficients_{layer.name}",
         f"Which types of children are routed to which parents of {layer.name}",
         "Mean coefficient, over positions in the first image, from each type of child to each parent, in every "
-        "iteration. At first they are equal; where routing decides, columns come apart.",
+        "iteration. Where routing decides, columns come apart.",
         draw_coefficients(shares, layer.child_types, names),
     )
     if layer.posed:

@@ -1,5 +1,8 @@
 """A folder of pictures as a data set."""
 
+import os
+import sys
+
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
@@ -35,12 +38,43 @@ def test_folders_named_after_the_splits_are_the_splits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "splits", [("train", "validation"), ("train", "val"), ("train",), ("train", "test", "val")], ids=" ".join
+    "splits",
+    [
+        ("train", "validation"),
+        ("train", "val"),
+        ("train",),
+        ("train", "test", "val"),
+        ("Test", "Train"),
+        ("training", "testing"),
+        ("train", "test", "Validation"),
+        ("train", "test", "dev"),
+    ],
+    ids=" ".join,
 )
 def test_splits_are_not_taken_for_classes_nor_passed_over(tmp_path, splits):
     root = write_folder(tmp_path / "pictures", count=2, splits=splits)
     with pytest.raises(ConfigError, match=f"Received: {', '.join(sorted(splits))}"):
         Folder(path=str(root))
+
+
+def test_a_class_may_be_called_like_a_split(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=2)
+    (root / CLASSES[0]).rename(root / "test")
+    assert Folder(path=str(root)).class_names == (*CLASSES[1:], "test")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_name_that_is_no_text_is_a_name(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4)
+    path = os.fsencode(root / CLASSES[0] / "0.png")
+    os.rename(path, path.replace(b"0.png", b"caf\xe9.png"))
+    assert len(Folder(path=str(root), test=0.25, validation=0.25).open("train").labels) == 6
+
+
+def test_two_pictures_of_a_class_leave_none_for_validation(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "pictures", count=2)))
+    with pytest.raises(ValueError, match=r"'validation' has no pictures; .*or data\.validation=0"):
+        data.open("validation")
 
 
 def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):

@@ -1,3 +1,4 @@
+import io
 import re
 import sys
 
@@ -85,6 +86,23 @@ def test_images_of_another_shape_are_refused(function, model):
         ValueError, match=r"images must be \[B, 20, 20, 1\]. Received shape: \(2, 28, 28, 1\)"
     ):
         getattr(visualize, function)(model, np.zeros((2, 28, 28, 1)))
+
+
+def test_grey_levels_are_what_they_are_for_the_network(model, images):
+    levels = np.round(images * 255).astype("uint8")
+    expected = visualize.coefficients(model, levels / np.float32(255))
+    np.testing.assert_allclose(visualize.coefficients(model, levels), expected, atol=1e-6)
+
+
+def test_values_that_the_network_refuses_are_not_drawn():
+    toys = capszoo.create("matrix_em_smallnorb")
+    with pytest.raises(ValueError, match="Received: raw ones"):
+        visualize.coefficients(toys, np.full((1, 32, 32, 2), 0.5, "float32"))
+
+
+def test_a_name_of_a_class_is_no_formula(images, outputs):
+    figure = visualize.draw_predictions(images, outputs["scores"], ["cost_$1_$2", "b", "$5 & $10"])
+    figure.savefig(io.BytesIO())
 
 
 def test_capsules_and_dimensions_that_do_not_exist_are_refused(model, images):
