@@ -95,6 +95,10 @@ class _BatchNormalisedParents(_BatchNormalised, _RoutedCapsules):
         initializer = keras.initializers.RandomUniform(-limit, limit)
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer)
 
+    def centres_of(self, children, iteration):
+        """See `Routes`: before they are normalised."""
+        return super().call(children, iteration)[0]
+
     def call(self, capsules, num_iterations=None, return_history=False, training=None):
         parents = super().call(capsules, num_iterations, return_history)
         if return_history:

@@ -41,6 +41,10 @@ class Routes(abc.ABC):
         """
         return self.votes_of(children)
 
+    def centres_of(self, children, iteration):
+        """Poses of the parents where their votes lie, after so many iterations: as the layer returns them."""
+        return self(children, num_iterations=iteration)[0]
+
     def take_only(self, shapes):
         """From now on children of other shapes than these are refused, but for the number of images."""
         self.input_spec = keras.tree.map_shape_structure(

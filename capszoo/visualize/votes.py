@@ -115,8 +115,9 @@ def _means(layer, children, votes, coefficients, num_iterations):
     if isinstance(children, list | tuple):
         # A tensor, so that one graph serves every count.
         count = ops.convert_to_tensor(num_iterations, dtype="int32")
-        poses, activations = layer(children, num_iterations=count)
-        return _columns(ops.convert_to_numpy(poses), activations.ndim)
+        children = [ops.convert_to_tensor(part) for part in children]
+        # [B, ..., I, O, D] -> [B, ..., O, D]
+        return _columns(ops.convert_to_numpy(layer.centres_of(children, count)), votes.ndim - 2)
     mass = coefficients.sum(axis=-2)[..., None]
     return (coefficients[..., None] * votes).sum(axis=-3) / np.maximum(mass, np.finfo("float32").tiny)
 

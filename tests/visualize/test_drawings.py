@@ -5,11 +5,13 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from support import fill
 
 import capszoo
 from capszoo import visualize
 from capszoo.data.split import ArraySplit
+from capszoo.layers import BatchNormalisedClassCapsules
 from capszoo.layers.routes import routed_layers
 from capszoo.models import (
     ConvNet,
@@ -20,6 +22,8 @@ from capszoo.models import (
     SelfRoutingCapsNet,
     VariationalAutoencoder,
 )
+from capszoo.routing import VariationalBayesRouting
+from capszoo.visualize.votes import _means
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 CHILDREN = 2 * 2 * 2  # positions of a 20x20 image, types
@@ -336,6 +340,24 @@ def test_distances_in_a_convolutional_layer_are_those_to_the_parent_at_each_posi
         votes = np.einsum("byxtrk,yxtkoc->byxtorc", poses[window], kernel).reshape(5, 18, 3, 4, 4)
         expected = distances_by_hand(votes, activations[window].reshape(5, 18), coefficients[2, :, h, w])
         np.testing.assert_allclose(distances[2, :, h, w], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_distances_from_normalised_parents_are_those_before_they_are_normalised():
+    keras.utils.set_random_seed(0)
+    routing = VariationalBayesRouting(logits=True)
+    layer = BatchNormalisedClassCapsules(3, routing, name="classes")
+    rng = np.random.default_rng(0)
+    poses, activations = rng.normal(size=(2, 3, 3, 2, 4, 4)), rng.uniform(size=(2, 3, 3, 2))
+    children = tf.constant(poses, "float32"), tf.constant(activations, "float32")
+    layer(children)
+    fill(layer)
+    centres = layer.centres_of(children, 2)
+    poses, _ = layer(children, num_iterations=2)
+    np.testing.assert_allclose(layer.pose_normalisation(centres), poses, rtol=1e-4, atol=1e-5)
+    assert np.abs(centres - poses).max() > 0.1
+    votes = np.asarray(layer.votes_of(children))
+    columns = np.asarray(centres).swapaxes(-1, -2).reshape(2, 3, 16)
+    np.testing.assert_allclose(_means(layer, children, votes, None, 2), columns, rtol=1e-4, atol=1e-5)
 
 
 def test_distances_under_dynamic_routing_are_to_the_mean_before_squashing(model, images):
