@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capszoo.data.sources import DataNotFound, newest_version
-from capszoo.extras import extra
+from capszoo.data.sources import DataNotFound, newest_version, tensorflow_datasets
 
 
 def read_prepared(
@@ -28,9 +27,7 @@ def read_prepared(
     newest = next(filter(None, (newest_version(folder / name) for folder in folders)), None)
     if newest is None:
         raise DataNotFound(_not_found(name, folders, provided_by))
-    with extra("tensorflow,train"):
-        import tensorflow_datasets as tfds
-
+    tfds = tensorflow_datasets()
     try:
         dataset = tfds.builder_from_directory(newest).as_dataset(split=split, batch_size=512)
         parts = [convert(batch) for batch in tfds.as_numpy(dataset)]

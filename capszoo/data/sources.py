@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import math
 import os
+import sys
 import zlib
 from pathlib import Path
 
@@ -98,7 +99,21 @@ def _routes():
 
 
 def _tensorflow_is_backend():
-    return os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
+    keras = sys.modules.get("keras")
+    return (
+        keras.config.backend() if keras else os.environ.get("KERAS_BACKEND", "tensorflow")
+    ) == "tensorflow"
+
+
+def tensorflow_datasets():
+    """TensorFlow Datasets; TensorFlow leaves a GPU alone that another backend computes on, and its memory."""
+    with extra("tensorflow,train"):
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+
+    if not _tensorflow_is_backend():
+        tf.config.set_visible_devices([], "GPU")
+    return tfds
 
 
 @functools.cache
@@ -125,12 +140,7 @@ def _from_tfds(name, split, folders):
     folder = next((f for f in folders if any((f / name).glob("*/dataset_info.json"))), None)
     if folder is None:
         return None
-    with extra("tensorflow,train"):
-        import tensorflow as tf
-        import tensorflow_datasets as tfds
-
-    if not _tensorflow_is_backend():  # which then owns the accelerator; TensorFlow would claim its memory
-        tf.config.set_visible_devices([], "GPU")
+    tfds = tensorflow_datasets()
     try:
         builder = tfds.builder(name, data_dir=str(folder))
         dataset = tfds.load(name, data_dir=str(folder), split=split, download=False, batch_size=-1)

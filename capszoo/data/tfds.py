@@ -8,8 +8,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.labelled import LabelledPictures, array_to_levels, shares
-from capszoo.data.sources import DataNotFound, newest_version, tfds_folders
-from capszoo.extras import extra
+from capszoo.data.sources import DataNotFound, newest_version, tensorflow_datasets, tfds_folders
 
 
 @section("data", "tfds")
@@ -77,16 +76,12 @@ def _builder(name):
             f"the data set {name!r} of TensorFlow Datasets is not prepared. Looked in {looked}. Prepare it: python -c "
             f"\"import tensorflow_datasets as tfds; tfds.load('{name}')\"; in a recipe: data.set=NAME"
         )
-    with extra("tensorflow,train"):
-        import tensorflow_datasets as tfds
-
+    tfds = tensorflow_datasets()
     return tfds.builder_from_directory(str(newest_version(folder / name)))
 
 
 def _examples(name, split, image, label):
-    with extra("tensorflow,train"):
-        import tensorflow_datasets as tfds
-
+    tfds = tensorflow_datasets()
     for example in tfds.as_numpy(_builder(name).as_dataset(split=split)):
         yield example[image], example[label]
 

@@ -1,5 +1,7 @@
 import gzip
 import importlib.util
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,10 +102,15 @@ def test_idx_files_do_without_tensorflow(tiny_data, monkeypatch):
 
 def test_prepared_copies_come_first_only_where_tensorflow_does_the_work(monkeypatch):
     pytest.importorskip("tensorflow_datasets")
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    assert sources._routes() == ["tfds", "idx"]
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert sources._routes() == ["idx", "tfds"]
+    for name, routes in (("tensorflow", ["tfds", "idx"]), ("jax", ["idx", "tfds"])):
+        # As Keras says, once it is there; before, as it will read the variable.
+        monkeypatch.setenv("KERAS_BACKEND", name)
+        monkeypatch.setitem(
+            sys.modules, "keras", SimpleNamespace(config=SimpleNamespace(backend=lambda: name))
+        )
+        assert sources._routes() == routes
+        monkeypatch.delitem(sys.modules, "keras")
+        assert sources._routes() == routes
 
 
 def test_a_prepared_copy_that_cannot_be_read_is_an_error(tiny_data, monkeypatch):
