@@ -106,7 +106,7 @@ def test_prepared_copies_come_first_only_where_tensorflow_does_the_work(monkeypa
         # As Keras says, once it is there; before, as it will read the variable.
         monkeypatch.setenv("KERAS_BACKEND", name)
         monkeypatch.setitem(
-            sys.modules, "keras", SimpleNamespace(config=SimpleNamespace(backend=lambda: name))
+            sys.modules, "keras", SimpleNamespace(config=SimpleNamespace(backend=lambda name=name: name))
         )
         assert sources._routes() == routes
         monkeypatch.delitem(sys.modules, "keras")
