@@ -37,7 +37,7 @@ def host_calls(allowed):
 
 def enabled():
     """Whether a layer that is called here and now may use its fused form. Warns, once, of graphs that may not."""
-    if not _numba() or not _one_cpu():
+    if importlib.util.find_spec("numba") is None or not _numba_works() or not _one_cpu():
         return False
     here = _stays(sys._getframe(1))
     if here is None:
@@ -51,10 +51,8 @@ def stays_here():
 
 
 @functools.cache
-def _numba():
-    """Whether Numba is there and works: one that is older than NumPy does not."""
-    if importlib.util.find_spec("numba") is None:
-        return False
+def _numba_works():
+    """Whether Numba can be imported: one that is older than NumPy cannot."""
     try:
         import numba  # noqa: F401
     except ImportError as error:

@@ -1,5 +1,6 @@
 """Routing as a compiled kernel says what the graph and the oracle say; and it stays where it belongs."""
 
+import builtins
 import contextlib
 import functools
 import sys
@@ -305,6 +306,23 @@ def test_without_a_compiler_the_graph_routes(monkeypatch):
         assert cpu.enabled()
         monkeypatch.setitem(sys.modules, "numba", None)
         assert not cpu.enabled()
+
+
+def test_without_a_compiler_that_works_the_graph_routes(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *arguments):
+        if name == "numba":
+            raise ImportError("Numba needs NumPy 2.5 or less")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    cpu._numba_works.cache_clear()
+    try:
+        with cpu.host_calls(True), pytest.warns(UserWarning, match="slower than compiled: Numba needs NumPy"):
+            assert not cpu.enabled()
+    finally:
+        cpu._numba_works.cache_clear()
 
 
 def test_half_precision_weights_do_not_round_what_routing_is_given():
