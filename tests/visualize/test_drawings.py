@@ -572,7 +572,8 @@ def test_an_overview_needs_a_model_that_knows_its_architecture(model, images):
 @pytest.mark.parametrize("name", capszoo.list_models(pretrained=True))
 def test_an_overview_of_every_published_network_is_drawn(name):
     model = capszoo.load(name)
-    images = np.random.default_rng(0).uniform(size=(2, *model.input_shape[1:])).astype("float32")
+    pictures = np.random.default_rng(0).uniform(size=(2, *model.raw_shape)).astype("float32")
+    images = np.asarray(model.preprocess(pictures))
     drawn = [drawing.name for drawing in visualize.overview(model, images, model.class_names)]
     assert len(set(drawn)) == len(drawn)
     for layer in routed_layers(model):
