@@ -1059,7 +1059,8 @@ MODELS = [
         "probabilistic_gaussian",
         models.ProbabilisticCapsNet(**_SMALL_SETS, posterior="gaussian"),
         outputs=_PROBABILISTIC,
-        learning_rate=4e-2,
+        learning_rate=2e-2,
+        steps=400,
     ),
     ModelGolden(
         "scae",
