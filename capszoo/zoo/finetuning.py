@@ -111,7 +111,7 @@ def _word(text):
 
 
 def _data(data, source):
-    """The section `data` of the recipe: pictures come in the shape that the preset knows."""
+    """The section `data` of the recipe: pictures in the shape that the preset knows, like sets with its options."""
     height, width, channels = source.image_shape
     like = {
         "size": [height, width],
@@ -120,9 +120,11 @@ def _data(data, source):
     }
     if Path(data).is_dir():
         return {"name": "folder", "path": str(data), **like}
-    own = {name for name in config.sections("data") if name not in ("folder", "tfds")}
+    own = {name: cls for name, cls in config.sections("data").items() if name not in ("folder", "tfds")}
     if data in own:
-        return {"name": data}
+        # Of one kind, such as smallNORB and its twin, are sets with the same options.
+        alike = isinstance(source, own[data]) or issubclass(own[data], type(source))
+        return {**(config.to_mapping(source) if alike else {}), "name": data}
     if re.fullmatch(r"[a-z0-9_]+(/[A-Za-z0-9_.-]+)?", str(data)):
         return {"name": "tfds", "set": str(data), **like}
     reason = f"a folder of pictures or a data set is needed; there is no folder {str(data)!r}"

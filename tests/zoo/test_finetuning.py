@@ -46,6 +46,19 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
         finetuning_recipe("matrix_em_smallnorb", str(pictures))
 
 
+@pytest.mark.parametrize(
+    ("preset", "data", "options"),
+    [
+        ("dynamic_mnist_expanded", "mnist", {"pad": 6, "shift": 6}),
+        ("matrix_em_smallnorb", "synthnorb", {"size": 36, "validation_instance": None}),
+        ("dynamic_mnist_expanded", "fashion_mnist", {"pad": 0}),
+    ],
+)
+def test_a_set_of_the_same_kind_keeps_the_presets_options(preset, data, options):
+    recipe = finetuning_recipe(preset, data, ["train.batch_size=8"])
+    assert {name: getattr(recipe.data, name) for name in options} == options
+
+
 def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
     with pytest.raises(ConfigError, match=r"fine-tuning needs an architecture that classifies"):
         finetuning_recipe("vae_mnist", str(pictures))
