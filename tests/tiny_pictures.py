@@ -31,16 +31,19 @@ def write_folder(folder, count=30, splits=("",)):
     return folder
 
 
-def prepare(folder, name, count=20):
-    """The same pictures as TensorFlow Datasets prepares a set, with one split."""
+def prepare(folder, name, count=20, secret=False):
+    """The same pictures as TensorFlow Datasets prepares a set, with one split; or a test split too, without labels."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
     examples = [(label, i) for i in range(count) for label in range(len(CLASSES))]
 
-    def generate():
+    def generate(told):
         for label, i in examples:
-            yield {"image": draw(label, i), "label": label}
+            yield {"image": draw(label, i), "label": label if told else -1}
+
+    def dataset(told):
+        return tf.data.Dataset.from_generator(lambda: generate(told), output_signature=signature)
 
     signature = {
         "image": tf.TensorSpec((None, None, 3), tf.uint8),
@@ -52,6 +55,6 @@ def prepare(folder, name, count=20):
         features=tfds.features.FeaturesDict(
             {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=list(CLASSES))}
         ),
-        split_datasets={"train": tf.data.Dataset.from_generator(generate, output_signature=signature)},
+        split_datasets={"train": dataset(True)} | ({"test": dataset(False)} if secret else {}),
         data_dir=str(folder),
     )

@@ -155,8 +155,10 @@ def bench(
 
     if recipe is None and (side or (routing_alone is None and not record)):
         raise ValueError("a recipe, --routing-alone or --record is needed.")
-    _refuse({} if side else {"--classes": classes}, "needs --side")
-    _refuse({"--bundle": bundle} if side else {}, "is not for --side")
+    if side:
+        _refuse({"--bundle": bundle}, "is not for --side")
+    else:
+        _refuse({"--classes": classes}, "needs --side")
     if record:
         _refuse(
             {

@@ -24,7 +24,7 @@ def read_prepared(
 
     Errors: `DataNotFound` where none of `folders` has a copy; `ValueError`, naming it, for one that is damaged.
     """
-    newest = next(filter(None, (newest_version(folder / name) for folder in folders)), None)
+    newest = newest_version(name, folders)
     if newest is None:
         raise DataNotFound(_not_found(name, folders, provided_by))
     tfds = tensorflow_datasets()

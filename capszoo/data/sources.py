@@ -83,11 +83,14 @@ def tfds_folders() -> list[Path]:
     return [*folders, Path(os.path.expanduser("~/tensorflow_datasets"))]
 
 
-def newest_version(folder):
-    """The folder in that of a prepared data set that has its newest version; None where there is none."""
-    # TFDS writes into a folder `incomplete...` first.
-    found = [path.parent for path in folder.glob("[0-9]*/dataset_info.json")]
-    return max(found, key=lambda path: tuple(map(int, path.name.split("."))), default=None)
+def newest_version(name, folders):
+    """Where the newest version of a data set lies in the first of `folders` with a prepared copy; None without one."""
+    for folder in folders:
+        # TFDS writes into a folder `incomplete...` first.
+        found = [path.parent for path in (folder / name).glob("[0-9]*/dataset_info.json")]
+        if found:
+            return max(found, key=lambda path: tuple(map(int, path.name.split("."))))
+    return None
 
 
 def _routes():

@@ -69,15 +69,14 @@ class Tfds(LabelledPictures):
 
 
 def _builder(name):
-    folder = next((f for f in tfds_folders() if any((f / name).glob("*/dataset_info.json"))), None)
-    if not name or folder is None:
+    newest = newest_version(name, tfds_folders()) if name else None
+    if newest is None:
         looked = ", ".join(str(folder / name) for folder in tfds_folders())
         raise DataNotFound(
             f"the data set {name!r} of TensorFlow Datasets is not prepared. Looked in {looked}. Prepare it: python -c "
             f"\"import tensorflow_datasets as tfds; tfds.load('{name}')\"; in a recipe: data.set=NAME"
         )
-    tfds = tensorflow_datasets()
-    return tfds.builder_from_directory(str(newest_version(folder / name)))
+    return tensorflow_datasets().builder_from_directory(str(newest))
 
 
 def _examples(name, split, image, label):

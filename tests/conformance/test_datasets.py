@@ -55,6 +55,7 @@ def copies(tmp_path_factory):
         savemat(root / "affnist" / f"{name}.mat", {"affNISTdata": {"image": images, "label_int": labels}})
     tiny_pictures.write_folder(root / "pictures")
     tiny_pictures.prepare(root, "tiny_pictures")
+    tiny_pictures.prepare(root, "tiny_secrets", secret=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(OPTIONS, "folder", {"path": str(root / "pictures"), "shift": 1})
         patch.setenv("CAPSZOO_DATA_DIR", str(root))
@@ -108,6 +109,17 @@ def test_it_says_what_its_classes_are_and_whose_the_data_are(data):
 def test_features_that_are_not_pictures_and_classes_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Tfds(set="tiny_pictures", **options).open("train")
+
+
+def test_a_test_split_without_labels_is_none():
+    data = Tfds(set="tiny_secrets", test=0.2, validation=0.1)
+    labels = {split: data.open(split).labels for split in SPLITS}
+    assert {split: len(found) for split, found in labels.items()} == {
+        "train": 42,
+        "validation": 6,
+        "test": 12,
+    }
+    assert min(found.min() for found in labels.values()) == 0
 
 
 def test_as_plain_data_it_is_the_same_again(data):

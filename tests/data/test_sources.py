@@ -113,6 +113,17 @@ def test_prepared_copies_come_first_only_where_tensorflow_does_the_work(monkeypa
         assert sources._routes() == routes
 
 
+def test_the_newest_version_is_read_and_none_that_is_not_whole(tmp_path):
+    for version in ("1.0.9", "1.0.10", "incomplete.A_9.0.0"):
+        (tmp_path / "whole" / "toys" / version).mkdir(parents=True)
+        (tmp_path / "whole" / "toys" / version / "dataset_info.json").touch()
+    (tmp_path / "part" / "toys" / "incomplete.A_9.0.0").mkdir(parents=True)
+    (tmp_path / "part" / "toys" / "incomplete.A_9.0.0" / "dataset_info.json").touch()
+    newest = sources.newest_version("toys", [tmp_path / "part", tmp_path / "whole"])
+    assert newest == tmp_path / "whole" / "toys" / "1.0.10"
+    assert sources.newest_version("toys", [tmp_path / "part"]) is None
+
+
 def test_a_prepared_copy_that_cannot_be_read_is_an_error(tiny_data, monkeypatch):
     pytest.importorskip("tensorflow_datasets")
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
