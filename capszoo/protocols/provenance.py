@@ -1,6 +1,7 @@
 """When, with which code and with which libraries something was made."""
 
 import datetime
+import functools
 import platform
 import subprocess
 import sys
@@ -22,8 +23,12 @@ def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
+@functools.cache
 def revision() -> str:
-    """The version of capszoo, and in a checkout the commit, with a plus where code differs from it."""
+    """The version of capszoo, and in a checkout the commit, with a plus where code differs from it.
+
+    Read once: what is committed while a process measures is not the code that it runs.
+    """
     version = capszoo.__version__
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():

@@ -32,9 +32,13 @@ def test_a_plus_says_that_code_was_changed_after_the_commit(
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "a"]):
         subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
+    revision.cache_clear()
     assert not revision().endswith("+")
     (tmp_path / changed).write_text("after")
+    assert not revision().endswith("+"), "this process runs what was there before"
+    revision.cache_clear()
     assert revision().endswith("+") == differs
+    revision.cache_clear()
 
 
 def test_libraries_are_named_where_their_distribution_has_another_name(monkeypatch):
