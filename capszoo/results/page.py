@@ -19,7 +19,9 @@ interval: of one training Wilson's, over the test images; of several the mean, t
 mean, over trainings. Each says which data it was measured on: **synthnorb is a rendered twin of smallNORB, and
 affnist_synth one of affNIST; their numbers are not those of the published sets.** What stands without a number of ours
 was not afforded yet, with what it would cost on two CPU cores. A number comes from a published card, or from
-`results.json` beside this page. What was tried besides, and what it gave, is in [notes.md](notes.md).
+`results.json` beside this page. Of a training the weights of the least error on validation images are measured, or,
+where its data have none, as most recipes of the twin, those of its end; among these recipes test errors had a say too.
+What was tried besides, and what it gave, is in [notes.md](notes.md).
 """
 ABOVE = """## Published weights above the paper's value
 
@@ -47,9 +49,9 @@ def row_of(results, table, name) -> dict[str, str]:
     trials = [trial for trial in results.trials(table) if trial.name == name]
     ours = ours_of(results, table, name)
     if ours is None:
-        cost = f"not afforded yet, about {sum(map(results.hours, trials)):.3g} h"
+        cost = _cost(results, table, name, sum(map(results.hours, trials)))
         return row | {
-            "ours": cost,
+            "ours": f"not afforded yet, {cost}",
             "seeds": f"0 of {len(cell.seeds)}",
             "how": f"`{results.command(trials[0])}`",
         }
@@ -65,6 +67,16 @@ def row_of(results, table, name) -> dict[str, str]:
         "hours": _hours(records),
         "how": f"`{how}`" + ("" if trained else " (published)"),
     }
+
+
+def _cost(results, table, name, hours):
+    """What is missing of a cell: so many hours, or nothing but the trainings of a cell before it."""
+    trainings = {}
+    for trial in results.trials(table):
+        missing = None if results.trained(trial) else results.training(trial)
+        trainings.setdefault(trial.name, []).append(missing)
+    first = next(other for other, missing in trainings.items() if missing == trainings[name])
+    return f"about {hours:.3g} h" if first == name or None in trainings[name] else f'with "{first}"'
 
 
 def _hours(records):
@@ -91,7 +103,7 @@ def state_rows(results, table, folder) -> list[dict[str, str]]:
                 "state": ", ".join(f"{count} {state}" for state, count in counts.items()) or "quoted",
                 "paper": paper_text(cell),
                 "ours": ours.text() if ours else "",
-                "cost": f"{missing:.3g} h" if missing else "",
+                "cost": _cost(results, table, name, missing) if missing else "",
             }
         )
     return rows
@@ -149,13 +161,19 @@ def gather(papers, folder, docs) -> Results:
 
     They come from cards, from the zoo's own ledger, from the one beside the page, and from the common folder.
     """
-    records = [*read_records(published()), *read_records(docs), *measured_in(folder)]
-    return Results(papers, sorted(records, key=lambda record: record.measurement.date))
+    return Results(papers, _by_day([*read_records(published()), *read_records(docs), *measured_in(folder)]))
+
+
+def _by_day(records):
+    """Records in the order in which the later ones of one training and protocol count."""
+    return sorted(records, key=lambda record: record.measurement.date)
 
 
 def write(results, docs) -> list[Path]:
     """Writes page, figures and ledger into a folder; returns their paths."""
     docs = Path(docs)
+    # Another command may have written there since this one began.
+    results = Results(results.papers, _by_day([*read_records(docs), *results.records.values()]))
     write_records(docs, results.records.values())
     paths = [docs / PAGE]
     write_text(paths[0], render(results))

@@ -11,11 +11,13 @@ import json
 import time
 from pathlib import Path
 
+from capszoo.config import ConfigError
+from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
-from capszoo.protocols import evaluate
+from capszoo.protocols import NumberProtocol, evaluate, get_protocol
 from capszoo.results.records import Record, measured_in, read_record, trained_hours
-from capszoo.results.trials import of_card
+from capszoo.results.trials import RUN, of_card
 from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import load_best
 from capszoo.training.run import train
@@ -97,6 +99,7 @@ def _number(results, trial, folder, progress):
     """The record of a trial, made by training and measuring, or of published weights by measuring alone."""
     recipe, card = results.recipe(trial), results.published_card(trial)
     key = results.key(trial)
+    _require_number(trial.cell.protocol, recipe)
 
     def measured(model):
         measurement = evaluate(
@@ -114,7 +117,7 @@ def _number(results, trial, folder, progress):
             record = of_card(card, measured(load(trial.cell.recipe)))
             record = dataclasses.replace(record, key=key, recipe=recipe.to_mapping())
         else:
-            run = folder / key / "run"
+            run = folder / key / RUN
             train(recipe, run, progress, find=find_start)
             model, best = load_best(recipe, run)
             steps, hours, curve = trained_hours(recipe, run)
@@ -133,3 +136,12 @@ def _number(results, trial, folder, progress):
         write_text(path, text)
     results.add(record)
     return record
+
+
+def _require_number(name, recipe):
+    """Errors: `ConfigError`, before anything is trained, for a protocol that gives no number of such a network."""
+    protocol = get_protocol(name)
+    if not isinstance(protocol, NumberProtocol):
+        raise ConfigError(f"{name!r} gives a report, and a cell has a number.")
+    require(recipe.model, protocol.role, f"protocol {name!r}")
+    protocol.data(recipe)

@@ -52,6 +52,12 @@ class Table:
 
     def __post_init__(self):
         for name, cell in self.cells.items():
+            if not cell.seeds or len(set(cell.seeds)) < len(cell.seeds):
+                raise ConfigError(
+                    f"{name}.seeds: one or more different seeds are needed. Received: {list(cell.seeds)}"
+                )
+            if any(override.startswith("train.seed=") for override in (*self.overrides, *cell.overrides)):
+                raise ConfigError(f"{name}.overrides: a training's seed is one of `seeds`, not train.seed.")
             if cell.stops_at:
                 self._require_end(name, cell)
             if not cell.recipe and (cell.overrides or cell.stops_at or cell.hours):

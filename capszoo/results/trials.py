@@ -5,6 +5,7 @@ import functools
 import shlex
 from pathlib import Path
 
+from capszoo.config import ConfigError
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
 from capszoo.training.files import Busy, locked
@@ -13,8 +14,10 @@ from capszoo.zoo import presets, recipes
 from capszoo.zoo.card import Speed
 from capszoo.zoo.locating import WEIGHTS
 
-# Hours for one number of published weights, at most.
+# Hours for one number of published weights, or of a run that is there, at most.
 MEASURING = 0.1
+# The folder of the run itself, in that of its training.
+RUN = "run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Results:
         preset = self._presets(cell.recipe)
         if preset.card is None:
             return None
-        data = self._recipes(cell.recipe, trial.overrides).data
+        data = self._read(trial, trial.overrides).data
         return preset.card if preset.card.trained_on == data.section_name else None
 
     def published_card(self, trial):
@@ -90,12 +93,18 @@ class Results:
     def recipe(self, trial) -> Recipe | None:
         """What is trained; None while the number is missing that ends the training."""
         if self.card(trial):
-            recipe = self._presets(trial.cell.recipe).recipe
-            return dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, seed=trial.seed))
+            return _seeded(self._presets(trial.cell.recipe).recipe, trial.seed)
         ends = self._ends(trial)
         if ends is None:
             return None
-        return self._recipes(trial.cell.recipe, (*trial.overrides, f"train.seed={trial.seed}", *ends))
+        return self._read(trial, (*trial.overrides, f"train.seed={trial.seed}", *ends))
+
+    def _read(self, trial, overrides):
+        """The trial's recipe with `overrides` over it. Errors: `ConfigError` naming the cell."""
+        try:
+            return self._recipes(trial.cell.recipe, overrides)
+        except ConfigError as error:
+            raise ConfigError(f"{trial}: {error}") from error
 
     def _ends(self, trial):
         """What ends a training early, as overrides; None while the number is missing that does."""
@@ -136,11 +145,21 @@ class Results:
         recipe = self.recipe(trial)
         if recipe is None:
             return "waiting"
-        return "running" if _busy(Path(folder) / self.key(trial)) else "missing"
+        place = Path(folder) / self.key(trial)
+        return "running" if _busy(place) or _busy(place / RUN) else "missing"
 
     def hours(self, trial) -> float:
-        """What a trial costs, estimated: of published weights only what measuring takes."""
-        return min(MEASURING, trial.cell.hours) if self.published_card(trial) else trial.cell.hours
+        """What a trial costs, estimated: of weights that are published or trained only what measuring takes."""
+        return min(MEASURING, trial.cell.hours) if self.trained(trial) else trial.cell.hours
+
+    def trained(self, trial) -> bool:
+        """Whether the weights are there: published, or measured by another protocol already."""
+        training = self.training(trial)
+        return self.published_card(trial) is not None or any(key == training for key, _ in self.records)
+
+    def training(self, trial) -> str | None:
+        """The key of a trial's training; None while it is not known what ends it."""
+        return self.key(trial) if self.recipe(trial) else None
 
     def command(self, trial) -> str:
         """The command line that makes a trial's number again without the queue.
@@ -152,7 +171,7 @@ class Results:
             return shlex.join(["capszoo", "evaluate", recipe, *measure])
         overrides = (*trial.overrides, f"train.seed={trial.seed}", *(self._ends(trial) or ()))
         # Cells of one recipe cannot share the folder that is named after it.
-        run = f"runs/{self.key(trial) if self.recipe(trial) else Path(recipe).stem}"
+        run = f"runs/{self.training(trial) or Path(recipe).stem}"
         train = ["capszoo", "train", recipe, *overrides, "--out", run]
         return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', run, *measure])}"
 
@@ -194,6 +213,19 @@ def of_card(card, measurement) -> Record:
         steps=sum(facts["steps"] for facts, _ in parts),
         hours=round(hours, 4),
         accelerator=card.training.get("accelerator", ""),
+    )
+
+
+def _seeded(recipe, seed):
+    """`recipe` with another seed, in its stages too, unless they have one of their own."""
+    stages = [
+        dataclasses.replace(stage, train=dataclasses.replace(stage.train, seed=seed))
+        if stage.train.seed == recipe.train.seed
+        else stage
+        for stage in recipe.stages
+    ]
+    return dataclasses.replace(
+        recipe, train=dataclasses.replace(recipe.train, seed=seed), stages=tuple(stages)
     )
 
 

@@ -95,9 +95,9 @@ class TrainConfig:
             raise ConfigError(
                 f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"
             )
-        if self.stop_at_error is not None and not 0 <= self.stop_at_error < 1:
+        if self.stop_at_error is not None and not 0 <= self.stop_at_error <= 1:
             raise ConfigError(
-                f"train.stop_at_error: must be a share in [0, 1) or null. Received: {self.stop_at_error}"
+                f"train.stop_at_error: must be a share in [0, 1] or null. Received: {self.stop_at_error}"
             )
         if self.stop_split == "test" and self.stop_at_error is None:
             raise ConfigError("train.stop_split: 'test' needs train.stop_at_error. Received: null")

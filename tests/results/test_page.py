@@ -9,7 +9,7 @@ import pytest
 from capszoo.results import figures, queue
 from capszoo.results.page import gather, render, row_of, rows_above, state_rows, write
 from capszoo.results.queue import work
-from capszoo.results.records import write_records
+from capszoo.results.records import measured_in, read_records, write_records
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
 from capszoo.zoo.card import Speed
@@ -63,6 +63,31 @@ def test_of_two_numbers_of_one_training_the_one_of_the_later_day_counts(results,
     write_records(tmp_path / "docs", [later])
     records = gather(results.papers, tmp_path / "out", tmp_path / "docs").records.values()
     assert [each.measurement.value for each in records if each.key == record.key] == [0.125]
+
+
+def test_what_another_command_has_written_beside_the_page_meanwhile_stays(results, trained, tmp_path):
+    mine = gather(results.papers, "nowhere", tmp_path / "docs")
+    work(results, ["first"], tmp_path / "out")
+    write(results, tmp_path / "docs")
+    write(mine, tmp_path / "docs")
+    assert {record.key for record in read_records(tmp_path / "docs")} >= {key for key, _ in results.records}
+
+
+def test_one_training_that_is_missing_for_two_cells_costs_its_hours_once(results, trained, tmp_path):
+    first, cell = results.tables()["first"], results.tables()["first"].cells["long"]
+    cells = {"long": cell, "azimuths": dataclasses.replace(cell, protocol="novel_azimuths")}
+    both = Results(
+        [dataclasses.replace(results.papers[0], tables={"first": dataclasses.replace(first, cells=cells)})],
+        [],
+    )
+    assert [row["cost"] for row in state_rows(both, "first", "nowhere")] == ["about 2 h", 'with "long"']
+    assert row_of(both, "first", "azimuths")["ours"] == 'not afforded yet, with "long"'
+    work(results, ["first"], tmp_path)
+    for record in measured_in(tmp_path):
+        both.add(record)
+    assert [row["cost"] for row in state_rows(both, "first", "nowhere")] == ["", "about 0.1 h"], (
+        "measuring alone"
+    )
 
 
 def test_published_numbers_beyond_chance_above_the_papers_are_listed():

@@ -49,7 +49,8 @@ def test_the_command_beside_a_number_makes_the_same_training(name):
             # Another training would be refused in the folder.
             assert run == f"runs/{results.key(trial)}"
             again, trained = read_recipe(recipe, overrides), results.recipe(trial)
-            assert (again.model, again.data, again.train) == (trained.model, trained.data, trained.train)
+            for part in ("model", "data", "train", "stages"):
+                assert getattr(again, part) == getattr(trained, part)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,6 +85,13 @@ def test_what_the_papers_give_for_a_preset_is_in_its_card_too(zoo):
         ("begins: {recipe: ", "begins: {note: ", r"ends\.stops_at: a cell with a recipe"),
         ("quoted: {paper", "quoted: {hours: 1, paper", "a cell without recipe is only quoted"),
         ("title: Another", "titel: Another", r"unknown key; did you mean 'title'"),
+        (
+            "seeds: [0, 1]",
+            "seeds: []",
+            r"short\.seeds: one or more different seeds are needed\. Received: \[\]",
+        ),
+        ("seeds: [0, 1]", "seeds: [0, 0]", r"short\.seeds: one or more different seeds"),
+        ("[train.epochs=2]", "[train.seed=2]", r"short\.overrides: .* one of `seeds`, not train\.seed"),
         ("hours: 2", "hours: long", r"hours: expected float\. Received: 'long'"),
     ],
 )
@@ -91,6 +99,26 @@ def test_a_broken_file_is_refused_by_its_key(tables, before, after, message):
     tables.write_text(tables.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"tables\.yaml: .*{message}"):
         read_paper(tables)
+
+
+def test_an_override_that_no_recipe_has_names_its_cell(tables):
+    tables.write_text(tables.read_text(encoding="utf-8").replace("[train.epochs=2]", "[train.epoch=2]"))
+    results = Results([read_paper(tables)], [])
+    with pytest.raises(ConfigError, match=r"^first: short, seed 0: .*train\.epoch: unknown key"):
+        results.state(results.trials("first")[1], "nowhere")
+
+
+def test_other_seeds_of_a_preset_are_those_of_its_stages_too(tables):
+    """As `capszoo train PRESET train.seed=1` has it, which stands beside the number."""
+    text = tables.read_text(encoding="utf-8").replace(
+        "long: {recipe: ", "stages: {recipe: scae_mnist, seeds: [0, 1]}\n      long: {recipe: "
+    )
+    tables.write_text(text, encoding="utf-8")
+    results = Results([read_paper(tables)], [])
+    published, other = (trial for trial in results.trials("first") if trial.name == "stages")
+    assert results.published_card(published)
+    assert results.recipe(other) == read_recipe("scae_mnist", ["train.seed=1"])
+    assert {stage.train.seed for stage in results.recipe(other).stages} == {1}
 
 
 def test_two_tables_of_one_name_are_refused(tables):

@@ -59,6 +59,32 @@ def test_a_training_at_which_another_machine_is_runs_and_is_passed_over(results,
     assert states(results, "first", tmp_path) == ["missing", "measured", "measured"]
 
 
+def test_a_training_in_whose_own_folder_somebody_is_runs_as_well(results, trained, tmp_path):
+    long, *_ = results.trials("first")
+    with locked(tmp_path / results.key(long) / "run", "busy"):
+        assert states(results, "first", tmp_path) == ["running", "missing", "missing"]
+        assert work(results, ["first"], tmp_path) == []
+    assert [run[0] for run in trained] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        ("attack", "'attack' gives a report, and a cell has a number"),
+        ("likelihood", "protocol 'likelihood' needs an architecture"),
+        ("novel_azimuths", "familiar azimuth"),
+    ],
+)
+def test_what_no_number_can_be_of_is_not_trained(protocol, message, tables, trained, tmp_path):
+    text = tables.read_text(encoding="utf-8").replace("hours: 2", f"hours: 2, protocol: {protocol}")
+    tables.write_text(text, encoding="utf-8")
+    results = Results([read_paper(tables)], [])
+    (failed,) = work(results, ["first"], tmp_path / "out")
+    assert message in failed
+    assert [run[0] for run in trained] == [2, 2]
+    assert len(measured_in(tmp_path / "out")) == 2, "and what others read is as it was"
+
+
 def test_what_another_machine_has_measured_meanwhile_is_taken_over(results, trained, tmp_path):
     other = Results(results.papers, [])
     work(other, ["first"], tmp_path)

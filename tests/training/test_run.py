@@ -391,7 +391,7 @@ def test_stopping_changes_nothing_before_the_stop(small, tmp_path):
     """Learning rate and other schedules follow the planned epochs."""
     overrides = (*ONE_STEP, "train.epochs=3")
     train(small(*overrides), tmp_path / "whole")
-    train(small(*overrides, "train.stop_at_error=0.999"), tmp_path / "stopped")
+    train(small(*overrides, "train.stop_at_error=1.0"), tmp_path / "stopped")
     (stopped,) = timeless(read_log(tmp_path / "stopped"))
     assert stopped.pop("stopped")
     assert stopped == timeless(read_log(tmp_path / "whole"))[0]
@@ -400,7 +400,7 @@ def test_stopping_changes_nothing_before_the_stop(small, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("train.stop_at_error=1.0",), "train.stop_at_error: must be a share"),
+        (("train.stop_at_error=1.5",), "train.stop_at_error: must be a share"),
         (("train.stop_at_error=-0.1",), "train.stop_at_error: must be a share"),
         (("train.stop_split=test",), "'test' needs train.stop_at_error"),
         (("train.stop_at_error=0.1", "train.stop_split=train"), "'train' is not allowed"),
