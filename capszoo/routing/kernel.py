@@ -129,7 +129,7 @@ class KernelRouting(_ConsensusRouting):
 
     def shift(self, amount):
         """Adds `amount` to the logits of all activations, equation 13."""
-        self.theta2.assign_add(ops.full_like(self.theta2, amount))
+        self.theta2.assign(self.theta2 + amount)
 
     def _logits(self, state, votes, activations):
         alpha, beta = (ops.expand_dims(ops.exp(weight), 1) for weight in (self.log_alpha, self.log_beta))

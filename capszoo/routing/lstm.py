@@ -145,7 +145,7 @@ class LSTMRouting(_ConsensusRouting):
     def shift(self, amount):
         """Adds `amount` to the logits of all activations, equation 14."""
         bias = self.activation_weights[-1]
-        bias.assign_add(ops.full_like(bias, amount))
+        bias.assign(bias + amount)
 
     def get_config(self):
         return {

@@ -14,7 +14,10 @@ import numpy as np
 
 from capszoo.config import ConfigError
 
-VARIABLE = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+# What Keras reads: where the first process listens, how many there are, and which of them this one is.
+ADDRESSES, COUNT, INDEX = (
+    f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
+)
 # Bytes of an error that processes tell each other.
 MESSAGE = 1000
 
@@ -141,18 +144,43 @@ def joined() -> Processes:
     its own devices: under TensorFlow all GPUs, or all logical CPUs where there are none. Must come before anything is
     computed.
 
-    Errors: `ConfigError` where several processes are named and the backend is not JAX.
+    Errors: `ConfigError` where several processes are named and the backend is not JAX, and naming the variable that is
+    missing or wrong.
     """
-    named = VARIABLE in os.environ
+    named = _named()
     if keras.backend.backend() != "jax":
         if named:
-            raise ConfigError(f"{VARIABLE}: training by several processes needs KERAS_BACKEND=jax.")
+            raise ConfigError(f"{COUNT}: training by several processes needs KERAS_BACKEND=jax.")
         return _of_tensorflow() if keras.backend.backend() == "tensorflow" else Processes()
     import jax
 
     if named and not jax.distributed.is_initialized():
+        # It would take SIGTERM for a notice to whoever asks for it, and nobody does: no process would ever end by one.
+        jax.config.update("jax_enable_preemption_service", False)
         keras.distribution.initialize()
     return Processes(jax.process_index(), jax.process_count(), jax.device_count())
+
+
+def _named():
+    """Whether the environment names several processes; JAX finds out what a cluster of its own kinds leaves open."""
+    given = {name: os.environ[name] for name in (ADDRESSES, COUNT, INDEX) if name in os.environ}
+    if not given:
+        return False
+    if COUNT not in given:
+        raise ConfigError(f"{COUNT}: how many processes there are is needed beside {', '.join(given)}.")
+    for name in given.keys() - {ADDRESSES}:
+        if not given[name].isdecimal() or int(given[name]) < (name == COUNT):
+            raise ConfigError(
+                f"{name}: a number of processes, or of this one, is needed. Received: {given[name]!r}"
+            )
+    if INDEX in given and int(given[INDEX]) >= int(given[COUNT]):
+        raise ConfigError(f"{INDEX}: must be less than {given[COUNT]}, {COUNT}. Received: {given[INDEX]!r}")
+    first = given.get(ADDRESSES, "host:0").split(",")[0]
+    if not first.rpartition(":")[2].isdecimal():
+        raise ConfigError(
+            f"{ADDRESSES}: HOST:PORT of the first process is needed. Received: {given[ADDRESSES]!r}"
+        )
+    return True
 
 
 def _of_tensorflow():

@@ -135,7 +135,7 @@ class _Run:
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
         if config.stop_at_error is not None and self.deciding is None:
             raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
-        check_memory(self.model, config.batch_size)
+        check_memory(self.model, config.batch_size // processes.count)
         if config.mixup and "scores" not in self.objective.losses:
             raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)

@@ -13,10 +13,12 @@ from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.folder import BEST, load_best
+from capszoo.training.processes import joined
 from capszoo.training.run import train
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo.calibrating import calibrate
-from capszoo.zoo.card import Card, write_card
+from capszoo.zoo.card import Card, read_card, write_card
+from capszoo.zoo.locating import CARD
 from capszoo.zoo.presets import get_preset
 from capszoo.zoo.publishing import make_card
 from capszoo.zoo.starting import find_start
@@ -52,6 +54,13 @@ def finetune(
     recipe = finetuning_recipe(name, data, overrides)
     directory = Path(directory or Path("runs") / recipe.name)
     train(recipe, directory, progress, find=find_start)
+    # Only one of several processes writes.
+    joined().by_first(_measure, recipe, directory, progress)
+    return read_card(directory / CARD), directory
+
+
+def _measure(recipe, directory, progress):
+    """Shifts the scores of a finished run where that is due, measures its test error, and writes its card."""
     model, best = load_best(recipe, directory)
     if recipe.model.has(ShiftsScores):
         calibrate(recipe, model)
@@ -60,7 +69,6 @@ def finetune(
     measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
     card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})
     write_card(card, directory)
-    return card, directory
 
 
 def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):

@@ -266,6 +266,44 @@ def test_reading_any_recipe_leaves_processes_to_be_joined(folder):
     assert done.returncode == 0, done.stderr
 
 
+@needs_jax
+@pytest.mark.slow
+def test_sigterm_ends_every_process(folder):
+    processes = begun(folder, "terminated", 2)
+    checkpoint = folder / "terminated" / "checkpoint.safetensors"
+    while not checkpoint.exists() and all(process.poll() is None for process in processes):
+        time.sleep(0.05)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.communicate(timeout=60)
+    assert -signal.SIGTERM in [process.returncode for process in processes]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            {"PROCESS_ID": "0", "JOB_ADDRESSES": "a:1"},
+            "NUM_PROCESSES: how many processes there are is needed",
+        ),
+        ({"NUM_PROCESSES": "two"}, "NUM_PROCESSES: .*Received: 'two'"),
+        ({"NUM_PROCESSES": "0"}, "NUM_PROCESSES: .*Received: '0'"),
+        ({"NUM_PROCESSES": "2", "PROCESS_ID": ""}, "PROCESS_ID: .*Received: ''"),
+        ({"NUM_PROCESSES": "2", "PROCESS_ID": "2"}, "PROCESS_ID: must be less than 2"),
+        (
+            {"NUM_PROCESSES": "2", "JOB_ADDRESSES": "10.0.0.1"},
+            "JOB_ADDRESSES: HOST:PORT .*Received: '10.0.0.1'",
+        ),
+    ],
+)
+def test_variables_that_name_no_processes_are_refused_by_name(names, message, monkeypatch):
+    for name, value in names.items():
+        monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
+    with pytest.raises(ConfigError, match=f"KERAS_DISTRIBUTION_{message}"):
+        joined()
+
+
 def test_several_processes_need_jax(monkeypatch):
     monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
     with pytest.raises(ConfigError, match="needs KERAS_BACKEND=jax"):

@@ -1,6 +1,10 @@
 """Scores of networks whose loss feels their differences only are shifted to probabilities, and nothing else changes."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -53,6 +57,31 @@ def test_scores_of_the_training_images_sum_to_one_on_average_and_keep_their_diff
     assert (after.argmax(axis=1) == before.argmax(axis=1)).all()
     changed = [(old != new).any() for old, new in zip(weights, model.get_weights(), strict=True)]
     assert sum(changed) == 1
+
+
+JAX = """
+import keras, numpy as np
+from zoo.test_calibrating import NETS
+images = np.random.default_rng(0).random((4, 20, 20, 1), dtype="float32")
+for architecture in NETS.values():
+    keras.utils.set_random_seed(0)
+    model = architecture.build((20, 20, 1), 5)
+    scores = []
+    for amount in (0.0, 0.5):
+        architecture.shift(model, amount)
+        scores.append(np.asarray(model.predict_on_batch(images)["scores"], "float64"))
+    before, after = (np.log(part) - np.log1p(-part) for part in scores)
+    np.testing.assert_allclose(after - before, 0.5, atol=1e-3)
+"""
+
+
+@pytest.mark.slow
+def test_scores_are_shifted_under_jax_too():
+    pytest.importorskip("jax")
+    search = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": search}
+    done = subprocess.run([sys.executable, "-c", JAX], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("loss", ["spread", "margin"])

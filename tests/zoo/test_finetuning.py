@@ -1,6 +1,7 @@
 """From a preset to somebody's own problem."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from capszoo.data import DataNotFound
 from capszoo.training.folder import load_run
 from capszoo.training.start import Start
 from capszoo.training.weight_files import save_weights
+from capszoo.zoo import finetuning
 from capszoo.zoo.finetuning import finetuning_recipe
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.recipes import read_recipe
@@ -110,14 +112,35 @@ def test_images_of_another_shape_keep_the_weights_that_fit():
         capszoo.load("matrix_em_mnist", class_names=["a", "b"], num_classes=3)
 
 
-def test_scores_that_the_loss_leaves_to_chance_are_probabilities(pictures, tmp_path):
+SMALL = ["model.primary_types=2", "model.conv1_types=2", "model.conv2_types=2", "train.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def tuned(pictures, tmp_path_factory):
+    """The card and the folder of a network whose scores are shifted."""
+    folder = tmp_path_factory.mktemp("tuned") / "run"
+    return capszoo.finetune("kernel_mnist", str(pictures), folder, overrides=SMALL)
+
+
+def test_scores_that_the_loss_leaves_to_chance_are_probabilities(tuned):
     """Those of the network of the notebook: without that the highest score of each picture may be 1e-10."""
-    overrides = ["model.primary_types=2", "model.conv1_types=2", "model.conv2_types=2", "train.epochs=1"]
-    card, folder = capszoo.finetune("kernel_mnist", str(pictures), tmp_path / "run", overrides=overrides)
+    card, folder = tuned
     recipe, model, _ = load_run(folder)
     images = recipe.data.open("train").batch(np.arange(21), None)["images"]
     assert np.sum(model.predict_on_batch(images)["scores"], axis=1).mean() == pytest.approx(1, abs=1e-3)
     assert card.files["best.safetensors"].sha256 == sha256_of(folder / "best.safetensors")
+
+
+def test_of_several_processes_the_first_alone_measures_and_writes(tuned, pictures, monkeypatch):
+    card, folder = tuned
+    written = lambda: {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}  # noqa: E731
+    before, left_to_the_first = written(), []
+    second = SimpleNamespace(by_first=lambda function, *arguments: left_to_the_first.append(function))
+    monkeypatch.setattr(finetuning, "joined", lambda: second)
+    monkeypatch.setattr(finetuning, "train", lambda *arguments, **options: None)
+    assert capszoo.finetune("kernel_mnist", str(pictures), folder, overrides=SMALL) == (card, folder)
+    assert len(left_to_the_first) == 1
+    assert written() == before
 
 
 @pytest.mark.slow
