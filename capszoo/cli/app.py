@@ -16,6 +16,12 @@ Overrides = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="A weight file to use instead of the published one.")]
 Trained = Annotated[str, typer.Argument(help="A preset with weights, or the folder of a run.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="Of the model in the bundle and on servers [default: of the preset or the folder]."
+    ),
+]
 
 
 def _tell_version(asked: bool):

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Trained, app
+from capszoo.cli.app import ModelName, Trained, app
 
 
 @app.command()
 def serve(
     name: Trained,
+    model_name: ModelName = None,
     bundles: Annotated[
         Path | None,
         typer.Option(
@@ -31,12 +32,13 @@ def serve(
 ):
     """Start a model server that is here (TensorFlow Serving, KServe's, or Docker's) on a preset's or run's bundle."""
     from capszoo.exporting import servers
+    from capszoo.exporting.naming import checked_name
     from capszoo.zoo.recipes import is_run
 
     run = Path(name).resolve() if is_run(name) else None
     if run is None and Path(name).name != name:
         raise ValueError(f"a preset's name or the folder of a run is needed. Received: {name}")
-    model = run.name if run else name
+    model = checked_name(model_name or (run.name if run else name))
     bundles = bundles or (run or Path()) / "bundles"
     bundle, new = _bundle(bundles / model, _weights(name, run))
     # Before an export of minutes for which there is no server.

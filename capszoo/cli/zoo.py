@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from capszoo.cli.app import Trained, Weights, app
+from capszoo.cli.app import ModelName, Trained, Weights, app
 from capszoo.config import ConfigError
 
 
@@ -130,6 +130,7 @@ def visualize(
 def export(
     name: Trained,
     out: Annotated[Path, typer.Option(help="Folder that gets the bundle.")],
+    model_name: ModelName = None,
     version: Annotated[int, typer.Option(help="Version number of the SavedModel, as TF Serving counts.")] = 1,
     weights: Weights = None,
     int8: Annotated[
@@ -142,14 +143,17 @@ def export(
     """Export a SavedModel, LiteRT and ONNX files, reload each without capszoo, and compare."""
     import capszoo as zoo
     from capszoo.cli.tables import export_table
+    from capszoo.exporting.naming import checked_name
     from capszoo.protocols.tables import show
 
-    model = zoo.load(name, weights=weights)
-    preset, name = model.preset, model.preset.name
-    if record and (weights or preset.run or preset.card is None):
+    preset = zoo.get_preset(name)
+    name = checked_name(model_name or preset.name)
+    if record and (weights or model_name or preset.run or preset.card is None):
         raise ValueError(
-            f"--record is for a preset and its published weights. Received: {weights or preset.run or name}"
+            "--record is for a preset and its published weights. "
+            f"Received: {weights or model_name or preset.run or name}"
         )
+    model = zoo.load(preset.run or preset.name, weights=weights)
     report = zoo.export(model, out, name=name, version=version, int8=int8)
     typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
     typer.echo("Reloaded without capszoo and compared with the Keras model:")

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from capszoo.data.checking import check_values, to_float
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting import identity
 from capszoo.exporting.examples import fitting, write_examples
 from capszoo.exporting.int8 import write_int8
 from capszoo.exporting.isolation import run_alone
+from capszoo.exporting.naming import checked_name
 from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
 from capszoo.exporting.servers import THREADS
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
@@ -62,7 +63,7 @@ def export(
       class_names: a name per class; by default those of the model.
       image_shape: `(H, W, C)` of raw images; by default the model's `raw_shape`, or else its input. Needed where
         `model.preprocess` changes that.
-      examples: pictures `[n, H, W, C]` in [0, 1] on which deviations are measured; by default those of
+      examples: pictures `[n, H, W, C]`, uint8 or in [0, 1], on which deviations are measured; by default those of
         `capszoo.data.samples`, digits or toys, where the preset's images are like them, else four of drawn blobs.
       int8: also a LiteRT file with int8 weights outside of routing. What that costs in errors is not known here; for
         published presets the card says it.
@@ -77,7 +78,7 @@ def export(
     `IntegrityError` for an artefact that does not say what the model says.
     """
     require("export", *CONVERSION, *(QUANTISATION if int8 else ()))
-    target = Path(directory) / _checked_name(name) / str(_checked_version(version))
+    target = Path(directory) / checked_name(name) / str(_checked_version(version))
     _refuse_existing(target)
     _check_model(model)
     preset = getattr(model, "preset", None)
@@ -159,14 +160,6 @@ def _environment(model):
     return {THREADS: "1"} if by_image else {}
 
 
-def _checked_name(name):
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
-        raise ValueError(
-            f"name must be letters, digits, '_', '-' and '.', a letter first. Received: {name!r}"
-        )
-    return name
-
-
 def _checked_version(version):
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"version must be an integer of at least 1. Received: {version!r}")
@@ -225,21 +218,22 @@ def _stages(model, preset, stages):
 
 def _class_names(model, class_names):
     count = model.output["scores"].shape[-1] if "scores" in model.output else 0
-    if class_names is None:
-        names = getattr(model, "class_names", ())
-        return [str(name) for name in names] or None
-    if len(class_names) != count:
+    if class_names is not None and len(class_names) != count:
         raise ValueError(f"{count} class names are needed. Received: {list(class_names)}")
-    return [str(name) for name in class_names]
+    known = getattr(model, "class_names", ()) if class_names is None else class_names
+    names = [str(name) for name in known]
+    # Each is a line of labels.txt.
+    if broken := [name for name in names if len(name.splitlines()) != 1]:
+        raise ValueError(f"class names must be one line each. Received: {broken}")
+    return names or None
 
 
 def _examples(examples, preset, image_shape):
     """Pictures `[n, H, W, C]`, checked, and where they are from."""
     if examples is None:
         return fitting(preset.dataset if preset else None, image_shape)
-    images = np.asarray(examples, "float32")
+    images = np.asarray(examples)
     if images.shape[1:] != image_shape or not len(images):
         raise ValueError(f"examples must be images of {image_shape}, one or more. Received: {images.shape}")
-    if not (images.min() >= 0.0 and images.max() <= 1.0):
-        raise ValueError(f"examples must be in [0, 1]. Received: {images.min()} to {images.max()}")
-    return images, "given"
+    check_values(images)
+    return to_float(images), "given"

@@ -21,6 +21,7 @@ from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.verification import FLOAT16_TOLERANCE
 from capszoo.layers.routes import routed_layers
 from capszoo.models.architecture import Classifies, DecodesPoses, architecture_of
+from capszoo.routing.by_image import for_processors
 from capszoo.routing.cpu import host_calls
 from capszoo.visualize import child_centres
 from capszoo.visualize.activity import activations_of
@@ -192,7 +193,7 @@ def _convert(functions, name, folder):
     archive = keras.export.ExportArchive()
     # The archive finds the weights that it writes in the model.
     archive.track(functions.model)
-    with host_calls(False):
+    with host_calls(False), for_processors():
         archive.add_endpoint("serving_default", getattr(functions, name), specs)
         saved = folder.with_name(name)
         archive.write_out(str(saved), verbose=False)

@@ -9,6 +9,7 @@ from capszoo.exporting.chunks import in_chunks
 from capszoo.exporting.picture_size import within_limit
 from capszoo.models.architecture import Architecture
 from capszoo.models.network import ImageModel
+from capszoo.routing.by_image import for_processors
 from capszoo.routing.cpu import host_calls
 
 # The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
@@ -16,9 +17,11 @@ from capszoo.routing.cpu import host_calls
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 
 BATCHING_PARAMETERS = """\
-max_batch_size { value: 32 }
+max_batch_size { value: 2048 }
+enable_large_batch_splitting { value: true }
+max_execution_batch_size { value: 32 }
 batch_timeout_micros { value: 1000 }
-max_enqueued_batches { value: 16 }
+max_enqueued_batches { value: 64 }
 """ + "".join(f"allowed_batch_sizes: {size}\n" for size in BATCH_SIZES)
 
 
@@ -69,7 +72,7 @@ class Signatures:
         images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
         image_bytes = [tf.TensorSpec((None,), tf.string, name="image_bytes")]
         archive = keras.export.ExportArchive()
-        with host_calls(False):
+        with host_calls(False), for_processors():
             archive.add_endpoint("serving_default", self.serving_default, images)
             archive.add_endpoint("predict_bytes", self.predict_bytes, image_bytes)
             archive.add_endpoint("features", self.features, images)
@@ -79,7 +82,7 @@ class Signatures:
         """Writes a SavedModel of `predict` alone, for the converter."""
         images = [tf.TensorSpec((None, *self.image_shape), tf.float32, name="images")]
         archive = keras.export.ExportArchive()
-        with host_calls(False):
+        with host_calls(False), for_processors():
             archive.add_endpoint("serving_default", self.predict, images)
             archive.write_out(str(path), verbose=False)
 

@@ -55,9 +55,11 @@ def find_file(preset, file: str) -> Path:
 
     Downloads are kept under their SHA-256, so that what another version of a preset has left there is no hindrance. A
     file that is not what it should be is passed over with a warning; in the cache it is renamed to `NAME.wrong`.
-    Errors: `WeightsNotFound` saying what was wanted and where it was looked for; `IntegrityError` where only wrong
-    files were found, and for a download that is not the published file.
+    Errors: `WeightsNotFound` for a preset without weights, or saying where they were looked for; `IntegrityError` where
+    only wrong files were found, and for a download that is not the published file.
     """
+    if preset.card is None:
+        raise WeightsNotFound(f"no weights are published for {preset.name!r}.")
     expected = preset.card.files[file]
     hashed = hashed_name(file, expected.sha256)
     cached = cache_folder() / "weights" / hashed

@@ -58,6 +58,8 @@ def print_classes(predict, description):
 
     where:
       predict: of the folder of a bundle and n paths, `(labels or None, {"scores": [n, classes], ...})`.
+
+    Ends with what the network gives instead where that is no scores.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,6 +68,8 @@ def print_classes(predict, description):
     parser.add_argument("--bundle", type=Path, default=Path("export/models/efficient_mnist/1"))
     options = parser.parse_args()
     labels, outputs = predict(options.bundle, options.pictures)
+    if "scores" not in outputs:
+        raise SystemExit("this network names no classes: its answer has no scores")
     for path, scores in zip(options.pictures, outputs["scores"], strict=True):
         best = scores.argmax()
         print(f"{path}: {labels[best] if labels else f'class {best}'} {scores[best]:.3f}")

@@ -38,6 +38,8 @@ def main():
     parser.add_argument("--model", default="efficient_mnist")
     options = parser.parse_args()
     answer = predict(options.server, options.model, [path.read_bytes() for path in options.pictures])
+    if "scores" not in answer:
+        raise SystemExit("this network names no classes: its answer has no scores")
     for path, scores in zip(options.pictures, answer["scores"], strict=True):
         print(f"{path}: class {scores.argmax()}, score {scores.max():.3f}")
 

@@ -38,7 +38,9 @@ def main():
     options = parser.parse_args()
     answers = predict(options.url, [path.read_bytes() for path in options.pictures])
     for path, answer in zip(options.pictures, answers, strict=True):
-        scores = answer["scores"] if isinstance(answer, dict) else answer
+        scores = answer.get("scores") if isinstance(answer, dict) else answer
+        if not scores or isinstance(scores[0], list):
+            raise SystemExit("this network names no classes: its answer has no scores")
         print(f"{path}: class {scores.index(max(scores))}, score {max(scores):.3f}")
 
 

@@ -68,8 +68,15 @@ class Bundle(kserve.Model):
         given = {part.name: _given(part) for part in request.inputs}
         if set(given) != set(_inputs(signature)):
             raise InvalidInput(f"tensors {sorted(_inputs(signature))} are needed. Received: {sorted(given)}")
+        wanted = {part.name for part in request.request_outputs or ()} or set(signature.structured_outputs)
+        if unknown := wanted - set(signature.structured_outputs):
+            raise InvalidInput(
+                f"no outputs {sorted(unknown)}; there are {sorted(signature.structured_outputs)}"
+            )
         answer = []
         for name, value in _run(signature, given).items():
+            if name not in wanted:
+                continue
             part = kserve.InferOutput(name, list(value.shape), DATATYPES[tf.as_dtype(value.dtype)])
             part.set_data_from_numpy(value, binary_data=False)
             answer.append(part)
@@ -133,13 +140,14 @@ def _tensor(values, dtype):
     """Numbers, or strings of objects `{"b64": ...}`."""
     try:
         if dtype == tf.string:
-            values = [base64.b64decode(value["b64"], validate=True) for value in values]
+            # Lines, as `base64` writes them, are no garbage.
+            values = [base64.b64decode("".join(value["b64"].split()), validate=True) for value in values]
             return tf.constant(values, tf.string)
         array = np.asarray(values)
         if array.dtype.kind not in "iuf":  # NumPy would read strings as numbers.
             raise TypeError("numbers are needed")
         return tf.constant(array.astype(dtype.as_numpy_dtype))
-    except (KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
         raise InvalidInput(f"values are not {dtype.name}: {error}") from error
 
 

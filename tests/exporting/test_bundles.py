@@ -20,6 +20,7 @@ from ai_edge_litert.interpreter import Interpreter
 from exporting.requests import client, encoded, predict_bytes, scores_of
 from onnxruntime import InferenceSession
 from support import dtype_policy, full_disk
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 import capszoo
@@ -35,7 +36,8 @@ from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
 from capszoo.exporting.verification import require_agreement, require_whole
 from capszoo.extras import MissingExtra
-from capszoo.models import DynamicCapsNet, SparseCapsNet, VariationalAutoencoder
+from capszoo.models import DynamicCapsNet, MatrixCapsNet, SparseCapsNet, VariationalAutoencoder
+from capszoo.routing import by_image
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo import locating
 from capszoo.zoo.card import ExportedFormat, read_card
@@ -93,6 +95,23 @@ def test_the_report_lists_every_file_with_its_hash_and_size(published):
     litert = {f"litert/tiny.{numbers}.tflite" for numbers in ("float32", "float16", "int8")}
     assert {"saved_model.pb", "onnx/tiny.onnx", *litert} <= files
     assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert", "onnxruntime"}
+
+
+def test_a_graph_is_traced_for_processors_whatever_this_machine_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(by_image, "AT_ONCE", 0)
+    real = tf.config.get_visible_devices
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: ["one"] if kind == "GPU" else real(kind)
+    )
+    architecture = MatrixCapsNet(channels=4, primary_types=2, conv1_types=2, conv2_types=2)
+    signatures = Signatures(
+        architecture.build((20, 20, 1), 3), lambda images: images, (20, 20, 1), ("class_capsules",)
+    )
+    signatures.write_unchecked(tmp_path)
+    saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    functions = saved.meta_graphs[0].graph_def.library.function
+    loops = [node for function in functions for node in function.node_def if "While" in node.op]
+    assert len(loops) == 3, "a layer goes through its images"
 
 
 def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
@@ -527,14 +546,17 @@ def test_an_artefact_that_deviates_is_never_published(least, tmp_path, monkeypat
     ("options", "message"),
     [
         ({"name": "a/b"}, "name must be .*Received: 'a/b'"),
+        ({"name": "a run"}, "name must be .*Received: 'a run'"),
+        ({"name": ".run"}, "name must be .*Received: '.run'"),
         ({"version": 0}, "version must be .*Received: 0"),
         ({"version": "2"}, "version must be .*Received: '2'"),
         ({"stages": None}, "stages is needed"),
         ({"stages": ("conv7",)}, r"names of layers.*Received: \['conv7'\]"),
         ({"class_names": ["a"]}, r"10 class names.*Received: \['a'\]"),
+        ({"class_names": [*"abcdefghi", "j\nk"]}, r"one line each\. Received: \['j\\nk'\]"),
         ({"image_shape": (32, 32, 1)}, r"images of \(28, 28, 1\).*Received image_shape \(32, 32, 1\)"),
         ({"examples": IMAGES[:, :20]}, r"examples must be images of.*Received: \(5, 20, 28, 1\)"),
-        ({"examples": IMAGES * 255}, r"examples must be in \[0, 1\]"),
+        ({"examples": IMAGES * 255}, r"images must be numbers in \[0, 1\]"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(

@@ -237,6 +237,33 @@ def test_without_a_server_one_line_says_what_was_looked_for(run, started, on_the
     assert started == []
 
 
+def test_a_preset_without_weights_is_refused_in_words(run, started, on_the_path, tmp_path):
+    on_the_path.add("docker")
+    status, _, said = run("serve", "inverted_attention_cifar10", "--bundles", tmp_path)
+    assert status == 1
+    assert "no weights are published for 'inverted_attention_cifar10'" in said
+    assert started == []
+
+
+@pytest.mark.parametrize("folder", ["2026-11-27", "my run"])
+def test_a_run_is_served_by_the_name_of_its_folder_or_by_another(
+    folder, run, started, exported, on_the_path, trained, tmp_path
+):
+    on_the_path.add("tensorflow_model_server")
+    path = trained.rename(tmp_path / folder)
+    status, _, said = run("serve", path)
+    if " " in folder:
+        assert (status, exported) == (1, []), "before the model is loaded"
+        assert "name must be letters" in said
+    else:
+        assert started.pop()[-2:] == [
+            f"--model_name={folder}",
+            f"--model_base_path={path / 'bundles' / folder}",
+        ]
+    assert run("serve", path, "--name", "mine")[0] == 0
+    assert started.pop()[-2:] == ["--model_name=mine", f"--model_base_path={path / 'bundles' / 'mine'}"]
+
+
 def test_a_preset_that_is_not_known_is_refused_before_anything_is_started(
     run, started, on_the_path, tmp_path
 ):

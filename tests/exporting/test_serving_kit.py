@@ -59,7 +59,11 @@ def test_the_list_of_models_is_one_the_server_can_read():
 def test_the_server_pads_to_the_batch_sizes_that_were_warmed_up():
     for text in ((SERVING / "batching_parameters.txt").read_text(), BATCHING_PARAMETERS):
         assert tuple(map(int, re.findall(r"^allowed_batch_sizes: (\d+)$", text, re.M))) == BATCH_SIZES
-        assert f"max_batch_size {{ value: {BATCH_SIZES[-1]} }}" in text
+        values = dict(re.findall(r"^(\w+) \{ value: (\w+) \}$", text, re.M))
+        assert int(values["max_execution_batch_size"]) == BATCH_SIZES[-1]
+        # Larger requests are split, as long as the queue holds all of their parts.
+        assert values["enable_large_batch_splitting"] == "true"
+        assert int(values["max_batch_size"]) == int(values["max_enqueued_batches"]) * BATCH_SIZES[-1]
 
 
 @pytest.mark.parametrize("server", list(containers()), ids=["compose", "kubernetes"])

@@ -143,9 +143,11 @@ class KServe(Server):
         assert (images["name"], images["datatype"]) == ("images", "FP32")
         return images["shape"]
 
-    def post_v2(self, **part):
-        """Status and answer of one part `images` over V2 of the protocol."""
+    def post_v2(self, outputs=(), **part):
+        """Status and answer of one part `images` over V2 of the protocol, of all outputs or those named."""
         body = {"inputs": [{"name": "images", "datatype": "FP32", **part}]}
+        if outputs:
+            body["outputs"] = [{"name": name} for name in outputs]
         return self.post(body, address=f"{self.url}/v2/models/{self.name}/infer")
 
     def over_grpc(self, images, folder):

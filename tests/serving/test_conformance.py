@@ -178,6 +178,26 @@ def test_what_is_wrong_over_the_second_protocol_is_the_clients_fault(server, dat
     assert status == 200, answer
 
 
+def test_outputs_that_are_named_over_the_second_protocol_are_those_answered(server):
+    if not hasattr(server, "post_v2"):
+        pytest.skip("TensorFlow Serving has no second protocol")
+    shape = [1, *server.report["image_shape"]]
+    status, answer = server.post_v2(["scores"], shape=shape, data=[0.5] * np.prod(shape))
+    assert (status, [part["name"] for part in answer["outputs"]]) == (200, ["scores"])
+    status, answer = server.post_v2(["nothing"], shape=shape, data=[0.5] * np.prod(shape))
+    assert 400 <= status < 500, answer
+    assert "no outputs ['nothing']" in answer["error"]
+
+
+def test_a_picture_as_base64_in_lines_is_one(server):
+    picture = next((server.bundle / "assets.extra" / "examples").glob("*.png")).read_bytes()
+    instances = [{"b64": encode(picture).decode()} for encode in (base64.b64encode, base64.encodebytes)]
+    status, answer = server.post({"signature_name": "predict_bytes", "instances": instances})
+    assert status == 200, answer
+    first, second = answer["predictions"]
+    assert first == second
+
+
 def test_a_huge_batch_is_answered_row_by_row(server, expected):
     images, wanted = expected
     count = HUGE // images[0].size
