@@ -10,7 +10,6 @@ its gRPC: the signature `serving_default`.
 import argparse
 import asyncio
 import base64
-import binascii
 import json
 import uuid
 
@@ -147,7 +146,7 @@ def _tensor(values, dtype):
         if array.dtype.kind not in "iuf":  # NumPy would read strings as numbers.
             raise TypeError("numbers are needed")
         return tf.constant(array.astype(dtype.as_numpy_dtype))
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError, binascii.Error) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise InvalidInput(f"values are not {dtype.name}: {error}") from error
 
 
