@@ -84,7 +84,7 @@ def predict(
     net = zoo.load(model)
     batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
-    outputs = {key: np.asarray(value) for key, value in net.predict_on_batch(net.preprocess(batch)).items()}
+    outputs = net.predict(np.asarray(net.preprocess(batch)), verbose=0)
     if "scores" not in outputs:
         raise ConfigError(f"{model} scores nothing. Its outputs: {', '.join(outputs)}")
     # A network trained without labels has capsules that stand for no class.

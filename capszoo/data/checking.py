@@ -44,6 +44,13 @@ def _likely(shape, expected):
     return ""
 
 
+def check_type(dtype):
+    """Errors: `ImageError` unless `dtype`, of an array or of a graph's tensor, is uint8 or one of floats."""
+    name = getattr(dtype, "name", str(dtype))
+    if name != "uint8" and "float" not in name:
+        raise ImageError(f"images must be uint8 of 0..255 or floats in [0, 1]. Received: {name}. {_HINT}.")
+
+
 def check_values(images, standardised=False):
     """Errors: `ImageError` unless an array has values that images have.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from capszoo.data.images import opened
 from capszoo.data.labelled import LabelledPictures, shares, to_levels
 from capszoo.data.sources import DataNotFound
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+LOGGER = logging.getLogger(__name__)
 
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 KNOWN = {"train", "test", "validation"}
 OTHER_SPELLINGS = {"training", "testing", "val", "valid", "dev", "eval"}
@@ -112,6 +114,10 @@ def _files(root):
         raise DataNotFound(
             f"no pictures in {root}: expected a folder for each class, with files {', '.join(SUFFIXES)}."
         )
+    with_pictures = {name for _, name in files}
+    for folder in folders:
+        if folder.name not in with_pictures and not folder.name.startswith(".") and any(folder.iterdir()):
+            LOGGER.warning("%s holds no pictures (%s), and is no class.", folder, ", ".join(SUFFIXES))
     return files
 
 

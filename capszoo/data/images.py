@@ -75,12 +75,12 @@ def read_pictures(pictures, image_shape, resize=False):
 
     Errors: `ValueError` for what is no picture of that shape; see `read_image` and `capszoo.data.checking`.
     """
+    if isinstance(pictures, np.ndarray | list | tuple) and not len(pictures):
+        raise ValueError("at least one picture is needed. Received: none")
     if isinstance(pictures, np.ndarray) and pictures.ndim > 3:
         return _checked(pictures, image_shape), False
     single = not isinstance(pictures, list | tuple)
     each = [pictures] if single else pictures
-    if not each:
-        raise ValueError("at least one picture is needed. Received: none")
     read = [
         _checked(picture[None], image_shape)[0]
         if isinstance(picture, np.ndarray)
@@ -116,7 +116,7 @@ def opened(path):
 
 def _pixels(image, mode, path):
     """Pixels `[H, W, C]` in [0, 1] of an image in any Pillow mode."""
-    if image.mode in ("I", "F"):
+    if image.mode in ("I", "F", "LAB"):
         raise ValueError(
             "expected a picture of 8 bits per channel, or of 16-bit grey in PNG or TIFF. "
             f"Received: Pillow mode {image.mode!r} in {path}"

@@ -99,7 +99,9 @@ def export(
             float32, target8 = (bundle / "litert" / f"{name}.{kind}.tflite" for kind in ("float32", "int8"))
             write_int8(float32, target8, model)
         if class_names:
-            (bundle / "assets.extra" / "labels.txt").write_text("".join(f"{c}\n" for c in class_names))
+            (bundle / "assets.extra" / "labels.txt").write_text(
+                "".join(f"{c}\n" for c in class_names), encoding="utf-8"
+            )
         measured = measure(bundle)
         require_agreement(bundle, measured["deviations"])
         report = {

@@ -235,6 +235,8 @@ class ConvCapsules(_RoutedCapsules):
         *grid, children = capsules_shape[1][1:]
         self.neighbourhood = Neighbourhood(self.kernel_size, self.strides, tuple(grid))
         self._add_kernel((self.kernel_size, self.kernel_size, children), 0.3)
+        if getattr(self.routing, "neighbourhood", None) not in (None, self.neighbourhood):
+            raise ValueError(f"a routing belongs to one layer; {self.routing!r} is another's already.")
         self.routing.neighbourhood = self.neighbourhood
         seen = self.neighbourhood.taps * children
         self.routing.build((None, *self.neighbourhood.parent_grid, seen, self.types, POSE_SIDE**2))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.data.checking import check_shape, check_values
+from capszoo.data.checking import check_shape, check_type, check_values
 from capszoo.models.freezing import scale_rates, steps_of
 from capszoo.models.targets import check_labels, label_tensors
 
@@ -28,7 +28,7 @@ class Fitting:
         if self.objective.begin is not None:
             raise ValueError(
                 f"{model.name} begins its training with something of the training images, which `fit` does not do; "
-                "train it with `capszoo train` or `capszoo finetune`."
+                "train it with `capszoo train`."
             )
         own = {id(variable) for variable in model.variables}
         trained = self.objective.model.variables
@@ -55,6 +55,13 @@ class Fitting:
         labels = np.zeros((1,) if k == 1 else (1, k), "int64")
         self.objective.build(self.model, {"images": np.zeros((1, *shape), "float32"), "labels": labels})
 
+    @property
+    def classifies(self):
+        """Whether labels are needed, and looked at."""
+        from capszoo.models.architecture import Classifies
+
+        return self.model.architecture.has(Classifies)
+
     @contextlib.contextmanager
     def answering(self, active):
         """Inside, the model takes the inputs and gives the outputs of the objective's model, or again its own."""
@@ -69,7 +76,7 @@ class Fitting:
         *state, data = arguments
         images, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         batch, valid = {"images": grey_levels_to_unit(images)}, True
-        if "scores" in self.objective.losses:
+        if self.classifies:
             if labels is None:
                 raise ValueError("labels are needed: fit(images, labels). Received: None")
             if isinstance(labels, dict):
@@ -108,7 +115,8 @@ class Fitting:
 
     def labels(self, labels):
         """`labels` checked, where they are an array; a data set's are looked at as they come."""
-        if "scores" not in self.objective.losses or not isinstance(labels, np.ndarray | list | tuple):
+        known = isinstance(labels, np.ndarray | list | tuple)
+        if not known or not self.classifies:
             return labels
         return check_labels(labels, self.model.output["scores"].shape[-1], self.model.labels_per_image)
 
@@ -123,8 +131,11 @@ class _Plan(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         steps = self.params.get("steps")
         if steps:
-            start = int(steps_of(self.fitting.model.optimizer))
-            self.fitting.plan = start, start + steps * (self.params["epochs"] - self.initial_epoch)
+            now, epochs = int(steps_of(self.fitting.model.optimizer)), self.params["epochs"]
+            # Those that Keras' BackupAndRestore has found done belong to the plan.
+            done = self.model._initial_epoch or self.initial_epoch
+            end = now + steps * (epochs - done)
+            self.fitting.plan = end - steps * (epochs - self.initial_epoch), end
 
 
 def check_images(model, images):
@@ -145,7 +156,8 @@ def check_images(model, images):
 
 
 def grey_levels_to_unit(images):
-    """uint8 of 0..255 as float32 in [0, 1]; floats stay."""
+    """uint8 of 0..255 as float32 in [0, 1]; floats stay. Errors: `ImageError` for other types."""
+    check_type(images.dtype)
     if keras.backend.standardize_dtype(images.dtype) != "uint8":
         return images
     return ops.cast(images, "float32") / 255.0

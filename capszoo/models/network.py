@@ -6,9 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo import config
+from capszoo import config, plugins
 from capszoo.data.images import read_pictures
 from capszoo.models.fitting import Fitting, check_images, grey_levels_to_unit
+from capszoo.models.freezing import scale_rates
 
 # What is known of a model beside its layers, and saved with it.
 _KNOWN = ("preset", "preprocess", "class_names", "raw_shape", "labels_per_image", "rates")
@@ -86,6 +87,7 @@ class ImageModel(keras.Model):
         if self.architecture is None or isinstance(loss, dict):
             self._fitting = None
             super().compile(optimizer, loss=loss, metrics=metrics, **options)
+            scale_rates(self, self.rates)
             return
         if loss is not None:
             raise ValueError(
@@ -204,7 +206,7 @@ class ImageModel(keras.Model):
                 f"a preset that tells classes is needed, see capszoo.load. Received: {self.name}"
             )
         batch, single = read_pictures(pictures, self.raw_shape, resize)
-        scores = self.predict_on_batch(np.asarray(self.preprocess(batch)))["scores"]
+        scores = self.predict(np.asarray(self.preprocess(batch)), verbose=0)["scores"]
         answers = []
         for row in np.asarray(scores):
             best = row.argsort()[::-1][:top].tolist()
@@ -221,6 +223,7 @@ class ImageModel(keras.Model):
     @classmethod
     def from_config(cls, config_, custom_objects=None):
         """The model of `get_config`."""
+        plugins.load()
         config_ = dict(config_)
         serialised = config_.pop("capszoo", {})
         model = super().from_config(config_, custom_objects=custom_objects)

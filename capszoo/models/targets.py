@@ -14,6 +14,8 @@ def check_labels(labels, num_classes, labels_per_image=1):
     Errors: `ValueError` for anything else: another shape would broadcast, and train something that looks like success.
     """
     labels = np.asarray(labels)
+    if labels.dtype.kind not in "iufb":
+        raise ValueError(f"labels must be integers. Received: {labels.dtype}, such as {labels.ravel()[:3]}")
     k = labels_per_image
     if labels.ndim == 2 and labels.shape[1] == num_classes != k and _is_hot(labels, k):
         # Of equal numbers the stable sort keeps the order, so the classes come in ascending order.

@@ -8,7 +8,8 @@ from rich.table import Table
 
 def show(table):
     """Prints a table: as wide as the terminal, and wide enough for every column where there is none."""
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    # Names of runs are no markup.
+    Console(width=None if sys.stdout.isatty() else 200, markup=False).print(table)
 
 
 def table_of(rows, title="") -> Table:

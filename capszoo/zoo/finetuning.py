@@ -1,11 +1,12 @@
 """From a preset and somebody's own data to a run that is used like a preset."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from capszoo import config
+from capszoo import config, plugins
 from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import Classifies, ShiftsScores, require
@@ -53,6 +54,8 @@ def finetune(
     """
     recipe = finetuning_recipe(name, data, overrides)
     directory = Path(directory or Path("runs") / recipe.name)
+    # What is wrong with its pictures is better known now than after the training.
+    recipe.data.open("test")
     train(recipe, directory, progress, find=find_start)
     # Only one of several processes writes.
     joined().by_first(_measure, recipe, directory, progress)
@@ -65,7 +68,7 @@ def _measure(recipe, directory, progress):
     if recipe.model.has(ShiftsScores):
         calibrate(recipe, model)
         save_weights(model, directory / BEST, metadata=best)
-    command = shlex.join(["capszoo", "evaluate", str(directory), "--protocol", "test_error"])
+    command = shlex.join(plugins.command("evaluate", str(directory), "--protocol", "test_error"))
     measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
     card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})
     write_card(card, directory)
@@ -126,7 +129,7 @@ def _data(data, source):
         "channels": channels,
         "standardise": source.preprocessing.get("standardise", False),
     }
-    if Path(data).is_dir():
+    if Path(os.path.expanduser(data)).is_dir():
         return {"name": "folder", "path": str(data), **like}
     own = {name: cls for name, cls in config.sections("data").items() if name not in ("folder", "tfds")}
     if data in own:

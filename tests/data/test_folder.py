@@ -23,6 +23,16 @@ def test_a_folder_is_a_class_and_pictures_get_one_size(tmp_path):
     assert counts == {"train": [21] * 3, "validation": [3] * 3, "test": [6] * 3}
 
 
+def test_a_folder_without_pictures_is_no_class_and_is_named(tmp_path, caplog):
+    root = write_folder(tmp_path / "pictures")
+    (root / "cow").mkdir()
+    assert Folder(path=str(root)).class_names == CLASSES
+    assert not caplog.records
+    (root / "cow" / "1.jfif").touch()
+    assert Folder(path=str(root)).class_names == CLASSES
+    assert f"{root / 'cow'} holds no pictures" in caplog.text
+
+
 def test_size_and_channels_are_those_of_the_first_picture(tmp_path):
     assert Folder(path=str(write_folder(tmp_path / "pictures"))).image_shape == (24, 24, 3)
 

@@ -148,9 +148,13 @@ def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
             read_image(path, (3, 4, 1))
 
 
-def test_pixels_without_a_known_white_are_refused_by_name(save):
+def test_pixels_without_a_known_white_are_refused_by_name(save, tmp_path):
     with pytest.raises(ValueError, match=r"8 bits per channel.*Pillow mode 'F' in .*picture\.tiff"):
         read_image(save(GREY.astype("float32"), "picture.tiff"), (3, 4, 1))
+    path = tmp_path / "lab.tif"
+    Image.new("LAB", (4, 3)).save(path)
+    with pytest.raises(ValueError, match=r"Pillow mode 'LAB' in .*lab\.tif"):
+        read_image(path, (3, 4, 1))
 
 
 def test_a_stereo_pair_is_one_picture_with_the_left_view_in_its_left_half(save):

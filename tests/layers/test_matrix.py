@@ -298,6 +298,15 @@ def test_another_kind_of_pose_is_refused(create):
         create()
 
 
+def test_a_routing_of_another_layer_is_refused():
+    """It would go on with the neighbourhood of the last layer that was built."""
+    routing = EMRouting(1, activation="mixing")
+    capsules = MatrixPrimaryCapsules(2)(keras.Input((14, 14, 8)))
+    capsules = ConvCapsules(2, 3, 2, routing)(capsules)
+    with pytest.raises(ValueError, match="a routing belongs to one layer"):
+        ConvCapsules(2, 3, 2, routing)(capsules)
+
+
 def test_a_grid_smaller_than_the_window_is_refused():
     with pytest.raises(ValueError, match=r"at least 3x3 children is needed\. Received: \(2, 6\)"):
         conv()(capsules((2, 6)))

@@ -5,6 +5,7 @@ import contextlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny import draw_bars
 
 from capszoo.data.preprocessing import Preprocessing
@@ -221,6 +222,57 @@ def test_layers_below_a_stage_stay_as_they_are_and_loaded_ones_learn_slowly(scal
         freeze_below(model, "top")
 
 
+def test_loaded_layers_learn_slowly_under_a_loss_of_ones_own_too():
+    model = built(MATRIX)
+    model.rates = {"conv_capsules2/kernel": 0.0}
+    before = {weight.path: np.asarray(weight).copy() for weight in model.weights}
+    model.compile(keras.optimizers.SGD(0.1), loss={"scores": "sparse_categorical_crossentropy"})
+    model.train_on_batch(IMAGES, {"scores": LABELS})
+    moved = {weight.path for weight in model.weights if (np.asarray(weight) != before[weight.path]).any()}
+    assert "class_capsules/kernel" in moved
+    assert "conv_capsules2/kernel" not in moved
+
+
+def test_pixels_of_a_type_that_images_do_not_have_are_refused_in_a_data_set_too():
+    """Where values are not known, 0 to 255 would be taken as they are."""
+    model = built(SMALL["cnn"])
+    model.compile("adam")
+    images = tf.data.Dataset.from_tensor_slices((LEVELS[..., None].astype("int32"), LABELS)).batch(20)
+    for use in (model.predict, model.fit):
+        with pytest.raises(ValueError, match=r"images must be uint8 .*\. Received: int32"):
+            use(images, verbose=0)
+
+
+def test_a_schedule_that_was_interrupted_goes_on_where_it_was(tmp_path):
+    """Keras' own callback finds the epochs that are done: the plan is that of the whole training."""
+    model = built(MATRIX)
+    model.compile("adam")
+    plans = []
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            plans.append(model._fitting.plan)
+            if epoch == 1 and len(plans) == 2:
+                raise KeyboardInterrupt
+
+    options = {"batch_size": 20, "epochs": 3, "verbose": 0}
+    backup = lambda: keras.callbacks.BackupAndRestore(tmp_path / "backup")  # noqa: E731
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(IMAGES, LABELS, callbacks=[backup(), Interrupt()], **options)
+    model = built(MATRIX)
+    model.compile("adam")
+    model.fit(IMAGES, LABELS, callbacks=[backup(), Interrupt()], **options)
+    assert set(plans) == {(0, 6)}
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array(["cat", "dog"]), np.array([1, 2], object)], ids=["text", "objects"]
+)
+def test_labels_that_are_no_numbers_are_refused_in_words(labels):
+    with pytest.raises(ValueError, match="labels must be integers"):
+        check_labels(labels, 10)
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -239,7 +291,7 @@ def test_steps_are_counted_among_the_values_that_jax_hands_over(optimizer):
     assert model._fitting._steps(([], [], values, [])) == model._fitting._steps() == 3
 
 
-def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
+def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path, monkeypatch):
     model = built(MATRIX)
     model.class_names, model.raw_shape, model.rates = tuple("abcdefghij"), (28, 28, 1), {"conv1/kernel": 0.5}
     metrics = [keras.metrics.TopKCategoricalAccuracy(3, name="top3")]
@@ -253,6 +305,9 @@ def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path):
     assert again.rates == {"conv1/kernel": 0.5}
     np.testing.assert_array_equal(again.predict(IMAGES)["scores"], model.predict(IMAGES)["scores"])
     assert again.classify(IMAGES[0]) == model.classify(IMAGES[0])
+    # In parts of what memory holds.
+    monkeypatch.setattr(model, "predict_on_batch", lambda images: pytest.fail("all at once"))
+    assert len(model.classify(IMAGES)) == len(IMAGES) > 32
     # It goes on learning where it was, optimiser and metrics included.
     assert again.train_on_batch(IMAGES, LABELS) == pytest.approx(model.train_on_batch(IMAGES, LABELS))
     assert "top3" in " ".join(again.evaluate(IMAGES, LABELS, verbose=0, return_dict=True))

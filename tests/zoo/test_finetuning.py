@@ -112,6 +112,20 @@ def test_images_of_another_shape_keep_the_weights_that_fit():
         capszoo.load("matrix_em_mnist", class_names=["a", "b"], num_classes=3)
 
 
+def test_what_is_wrong_with_the_test_pictures_is_said_before_the_training(tmp_path, monkeypatch):
+    root = write_folder(tmp_path / "pictures", count=4, splits=("train", "test"))
+    (root / "test" / CLASSES[0]).rename(root / "test" / "another")
+    monkeypatch.setattr(finetuning, "train", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=f"classes beside {', '.join(CLASSES)}: another"):
+        capszoo.finetune("matrix_em_mnist", str(root), tmp_path / "run")
+
+
+def test_a_users_own_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_folder(tmp_path / "pictures", count=4)
+    assert finetuning_recipe("matrix_em_mnist", "~/pictures").data.class_names == CLASSES
+
+
 SMALL = ["model.primary_types=2", "model.conv1_types=2", "model.conv2_types=2", "train.epochs=1"]
 
 
