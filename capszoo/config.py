@@ -6,6 +6,7 @@ errors that name the key and the nearest valid one. Parsing never runs code from
 """
 
 import collections.abc
+import contextlib
 import copy
 import dataclasses
 import difflib
@@ -43,11 +44,20 @@ def require_at_most(options, **limits):
 
 
 def section(kind: str, name: str):
-    """Registers a frozen dataclass as what `name: <name>` means in section `kind` of a recipe."""
+    """Registers a frozen dataclass as what `name: <name>` means in section `kind` of a recipe.
+
+    Errors: `ValueError` for a name that another class has, and for a class that has another name.
+    """
 
     def register(cls):
         if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:
             raise TypeError(f"a section must be a frozen dataclass. Received: {cls!r}")
+        known = _SECTIONS.get(kind, {}).get(name)
+        # A module that is loaded anew makes its classes anew.
+        if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"{kind} {name!r} is {known.__module__}.{known.__qualname__}. Received: {cls!r}")
+        if vars(cls).get("section_name", name) != name:
+            raise ValueError(f"{cls!r} is {kind} {cls.section_name!r} already. Received: {name!r}")
         cls.section_name = name
         _SECTIONS.setdefault(kind, {})[name] = cls
         return cls
@@ -80,8 +90,18 @@ def parse_section(kind: str, mapping, where: str | None = None):
     name = mapping["name"]
     if not isinstance(name, str) or name not in known:
         raise ConfigError(f"{where}.name: unknown {kind} {name!r}{nearest(name, known)}")
+    _require_declared(known[name], where)
     options = {key: value for key, value in mapping.items() if key != "name"}
     return parse(known[name], options, where)
+
+
+def _require_declared(cls, where):
+    """Errors: `ConfigError` naming what `cls` should say of itself, by the annotations of its bases, and does not."""
+    fields = {field.name for field in dataclasses.fields(cls)}
+    declared = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
+    missing = sorted({name for name in declared if name not in fields and not hasattr(cls, name)})
+    if missing:
+        raise ConfigError(f"{where}: {cls.__name__} must say what its {', '.join(missing)} is.")
 
 
 def parse(cls, mapping, where: str = ""):
@@ -111,8 +131,13 @@ def _typed(hint, value, where):
     """`value` as the annotated type; the only conversions are int -> float, '1e-3' -> float and list -> tuple."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        (first, *_) = [argument for argument in arguments if argument is not type(None)]
-        return _typed(type(value) if type(value) in arguments else first, value, where)
+        if type(value) in arguments:
+            return _typed(type(value), value, where)
+        first, *others = [argument for argument in arguments if argument is not type(None)]
+        for other in others:
+            with contextlib.suppress(ConfigError):
+                return _typed(other, value, where)
+        return _typed(first, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != any(
             value is a for a in arguments if isinstance(a, bool)
@@ -170,6 +195,10 @@ def to_mapping(config) -> dict:
 
 
 def _plain(value):
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 

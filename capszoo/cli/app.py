@@ -49,8 +49,9 @@ def capszoo(
 def trained(name, weights=None):
     """A preset, or where `name` is the folder of a run that run, as a `capszoo.protocols.Subject`."""
     from capszoo.protocols import Subject
+    from capszoo.zoo.recipes import is_run
 
-    if weights is None and (Path(name) / "recipe.yaml").is_file():
+    if weights is None and is_run(name):
         from capszoo.training.folder import load_run
 
         recipe, model, best = load_run(name)

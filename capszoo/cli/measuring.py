@@ -245,8 +245,7 @@ def _measure(verb, subjects, name, options=None, out=None, weights=None):
 
     given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
     protocol = get_protocol(name, given)
-    modules = [word for module in plugins.named() for word in ("--import", module)]
-    words = ["capszoo", *modules, verb, *(subject.name for subject in subjects), "--protocol", name]
+    words = plugins.command(verb, *(subject.name for subject in subjects), "--protocol", name)
     for flag, values in (("--set", options or ()), ("--weights", [weights] if weights else ())):
         words += [word for value in values for word in (flag, str(value))]
     with TerminalProgress() as progress:

@@ -30,17 +30,19 @@ UNCOUNTED_GROWTH = 8
 def check_size(architecture, image_shape, num_classes, labels_per_image=1):
     """Whether a network can be built at all; `build` gets the same arguments.
 
-    Errors: `ConfigError`, naming the key, for a number that is below one (but where it is 0 by default) or above its
-    limit, for images with a side above `MAX_SIDE`, and for a network of more than `MAX_PARAMETERS` numbers.
+    Errors: `ConfigError`, naming the key, for a number that is not the default and below one (or 0, where that, less or
+    nothing is the default) or above its limit, for images with a side above `MAX_SIDE`, and for a network of more than
+    `MAX_PARAMETERS` numbers.
     """
     for field in dataclasses.fields(architecture):
         numbers = _whole(getattr(architecture, field.name))
         if len(numbers) > MAX_LIST:
             raise ConfigError(f"model.{field.name}: has at most {MAX_LIST} values. Received: {len(numbers)}")
-        least = 0 if field.default == 0 else 1
+        # What says -1 by default, or nothing, is no width.
+        least = 0 if field.default is None or (isinstance(field.default, int) and field.default < 1) else 1
         most = MAX_REPEATS if field.name in architecture.repeated else MAX_WIDTH
         for number in numbers:
-            if not least <= number <= most:
+            if number != field.default and not least <= number <= most:
                 raise ConfigError(f"model.{field.name}: must be in [{least}, {most:,}]. Received: {number}")
     if max(image_shape) > MAX_SIDE:
         raise ConfigError(f"data: images have at most {MAX_SIDE:,} pixels a side. Received: {image_shape}")

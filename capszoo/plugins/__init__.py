@@ -49,6 +49,11 @@ def add(modules):
     os.environ[VARIABLE] = ",".join([*named(), *modules])
 
 
+def command(*words) -> list[str]:
+    """The words of a `capszoo` command that imports the modules that this process was told to import."""
+    return ["capszoo", *(word for name in named() for word in ("--import", name)), *words]
+
+
 def _import(name, who):
     if name in _loaded:
         return

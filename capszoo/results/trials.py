@@ -5,6 +5,7 @@ import functools
 import shlex
 from pathlib import Path
 
+from capszoo import plugins
 from capszoo.config import ConfigError
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
@@ -168,12 +169,12 @@ class Results:
         """
         recipe, measure = trial.cell.recipe, ["--protocol", trial.cell.protocol]
         if self.published_card(trial):
-            return shlex.join(["capszoo", "evaluate", recipe, *measure])
+            return shlex.join(plugins.command("evaluate", recipe, *measure))
         overrides = (*trial.overrides, f"train.seed={trial.seed}", *(self._ends(trial) or ()))
         # Cells of one recipe cannot share the folder that is named after it.
         run = f"runs/{self.training(trial) or Path(recipe).stem}"
-        train = ["capszoo", "train", recipe, *overrides, "--out", run]
-        return f"{shlex.join(train)} && {shlex.join(['capszoo', 'evaluate', run, *measure])}"
+        train = plugins.command("train", recipe, *overrides, "--out", run)
+        return f"{shlex.join(train)} && {shlex.join(plugins.command('evaluate', run, *measure))}"
 
     def add(self, record):
         """Takes in what was measured just now."""

@@ -2,6 +2,7 @@
 
 import yaml
 
+from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.training.checkpoint import FILE
 from capszoo.training.files import write_text
@@ -11,8 +12,11 @@ from capszoo.training.folder import RECIPE, changes
 def claim(recipe, directory):
     """Writes the recipe into the folder of a run, or finds the same one beside a checkpoint there.
 
-    Errors: `ConfigError` for a checkpoint of another recipe, and for one without any.
+    Errors: `ConfigError` for a checkpoint of another recipe, and for one without any; for options that would be others
+    when they are read again, such as those of a type that YAML does not have.
     """
+    for kind in ("model", "data"):
+        _require_readable(kind, getattr(recipe, kind))
     path = directory / RECIPE
     if not (directory / FILE).exists():
         write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
@@ -29,3 +33,13 @@ def claim(recipe, directory):
             f"{directory} holds a run of another recipe ({changed}). "
             "Give another folder with --out, or delete that one."
         )
+
+
+def _require_readable(kind, options):
+    written = config.to_mapping(options)
+    try:
+        same = config.parse_section(kind, yaml.safe_load(yaml.safe_dump(written))) == options
+    except (ConfigError, yaml.YAMLError) as error:
+        raise ConfigError(f"{kind}: its options cannot be written and read again: {error}") from error
+    if not same:
+        raise ConfigError(f"{kind}: its options are others when they are read again. Received: {options}")

@@ -1,5 +1,6 @@
 """What a preset is made by: a model, data, and how the one is trained on the other."""
 
+import collections
 import dataclasses
 import numbers
 
@@ -103,6 +104,7 @@ class Recipe:
         check_size(self.model, *arguments)
         model = self.model.build(*arguments)
         model.labels_per_image = self.data.labels_per_image
+        _check_weights(self.model, model)
         return model
 
     def objective(self, model):
@@ -123,6 +125,19 @@ class Recipe:
             for stage in self.stages
         }
         return mapping | ({"stages": stages} if stages else {})
+
+
+def _check_weights(architecture, model):
+    """Errors: `ConfigError` for weights that files could not tell apart, and for a head that is no tuple of texts."""
+    paths = collections.Counter(weight.path for weight in model.weights)
+    if twice := sorted(path for path, count in paths.items() if count > 1):
+        raise config.ConfigError(
+            f"model: several weights have one path, {twice[0]}. Give the layers of {architecture.section_name!r} names."
+        )
+    for name in ("head", "stages", "served"):
+        value = getattr(architecture, name)
+        if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
+            raise config.ConfigError(f"model: {name} must be a tuple of texts. Received: {value!r}")
 
 
 def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:

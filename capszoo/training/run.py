@@ -26,10 +26,13 @@ import keras
 import numpy as np
 
 from capszoo.config import ConfigError
+from capszoo.data.checking import check_shape, check_values
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
+from capszoo.models.architecture import Classifies, Reconstructs
 from capszoo.models.freezing import freeze_below, scale_rates
+from capszoo.models.targets import check_labels
 from capszoo.progress import QUIET
 from capszoo.training.accelerators import accelerators
 from capszoo.training.checkpoint import FILE, Checkpoint
@@ -136,9 +139,17 @@ class _Run:
         if config.stop_at_error is not None and self.deciding is None:
             raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
         check_memory(self.model, config.batch_size // processes.count)
-        if config.mixup and "scores" not in self.objective.losses:
+        if self.validation is not None and not any(map(recipe.model.has, (Classifies, Reconstructs))):
+            raise ConfigError(
+                f"data.validation: {recipe.model.section_name!r} neither classifies nor reconstructs, so that nothing "
+                "is measured of validation images. Received data with some."
+            )
+        if config.mixup and not recipe.model.has(Classifies):
             raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
+        _check_split(recipe, self.batches.split)
+        if self.validation is not None:
+            _check_split(recipe, self.validation)
         self.total = config.epochs * self.batches.steps_per_epoch
         with processes.together():
             self._compile(start)
@@ -381,7 +392,7 @@ class _Run:
 
     def _measured(self, split):
         with self._on_one_device() as model:
-            if "scores" in self.objective.losses:
+            if self.recipe.model.has(Classifies):
                 scores, labels = predict_split(model, split)
                 return float(wrong(scores, labels).mean())
             errors, of_black = squared_errors(model, split)
@@ -398,3 +409,17 @@ class _Run:
             if key != "step":
                 self.writer.add_scalar(key, value, self.step)
         self.writer.flush()
+
+
+def _check_split(recipe, split):
+    """Errors: `ConfigError` for a split whose first images are not those of the recipe, and for an empty one."""
+    if not len(split):
+        raise ConfigError("data: a split without images cannot be trained on or validate.")
+    first = split.batch(np.arange(min(len(split), 32)), None)
+    try:
+        check_shape(first["images"].shape, recipe.data.image_shape)
+        check_values(first["images"], recipe.data.preprocessing.get("standardise", False))
+        if recipe.model.has(Classifies):
+            check_labels(first["labels"], recipe.data.num_classes, recipe.data.labels_per_image)
+    except ValueError as error:
+        raise ConfigError(f"data: {error}") from error

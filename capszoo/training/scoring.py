@@ -30,8 +30,14 @@ def wrong(scores, labels):
       scores: `[N, O]`.
       labels: `[N]`, or `[N, k]` for k different classes of an image; all k must be right (Sabour et al. 2017,
         section 6).
+
+    Errors: `ValueError` for labels that are none of the O classes.
     """
     scores, labels = np.asarray(scores), np.asarray(labels).reshape(len(scores), -1)
+    if labels.size and not (labels.min() >= 0 and labels.max() < scores.shape[1]):
+        raise ValueError(
+            f"labels must be in [0, {scores.shape[1]}). Received: {labels.min()} to {labels.max()}"
+        )
     own = np.zeros(scores.shape, bool)
     np.put_along_axis(own, labels, True, axis=-1)
     # The least and the greatest of numbers of which one is not a number are not either, and compare as false.

@@ -37,7 +37,7 @@ class Start:
         ]
 
     def _head(self, recipe):
-        return () if self.class_names in (None, recipe.data.class_names) else recipe.model.head
+        return () if self.class_names in (None, tuple(recipe.data.class_names)) else recipe.model.head
 
 
 def start_of_file(text: str) -> Start:

@@ -178,7 +178,16 @@ def read_card(path) -> Card:
     return config.parse(Card, data, str(path))
 
 
+def check_card(card: Card):
+    """Errors: `ConfigError` for a card that nobody could read again, such as one with a number that is NaN."""
+    try:
+        config.parse(Card, json.loads(card.to_json()), f"the card of {card.name}")
+    except TypeError as error:
+        raise config.ConfigError(f"the card of {card.name}: {error}") from error
+
+
 def write_card(card: Card, folder: Path):
-    """Writes `card.json`, and `README.md` for people, into the folder of a preset."""
+    """Writes `card.json`, and `README.md` for people, into the folder of a preset. Errors: as `check_card`."""
+    check_card(card)
     for name, text in ((CARD, card.to_json()), ("README.md", card.to_markdown())):
         write_text(folder / name, text)

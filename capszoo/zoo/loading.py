@@ -139,7 +139,7 @@ def _load(preset, weights, num_classes, class_names, image_shape):
     recipe = preset.recipe
     model = recipe.build(num_classes, image_shape)
     new_head = num_classes is not None and num_classes != recipe.data.num_classes
-    new_head |= class_names is not None and tuple(class_names) != recipe.data.class_names
+    new_head |= class_names is not None and tuple(class_names) != tuple(recipe.data.class_names)
     head = recipe.model.head if new_head else ()
     fresh = [weight.path for weight in model.weights if weight.path.startswith(tuple(head))]
 

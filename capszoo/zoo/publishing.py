@@ -4,11 +4,13 @@ The numbers in the card are measured here, on the weights as they are stored. No
 """
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from capszoo import plugins
 from capszoo.config import ConfigError
 from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
@@ -56,8 +58,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     card's speed, which depends on no weight, is handed on where it is of the same network. A protocol whose data are
     missing is reported and left out of the card, unless the earlier card has it.
     Errors: `ConfigError` for a run of another recipe, of other training images or without its end, for another `dtype`,
-    where another process publishes the preset, and in the package's own folder for code that is not committed, since
-    nobody could measure the same again;
+    where another process publishes the preset, for the name of a preset of another architecture or data set, and in the
+    package's own folder for code that is not committed, since nobody could measure the same again;
     `DataNotFound` where the data of all protocols are missing, or of one that was measured before; `WeightsError` for a
     run without usable weights, and where rounding spoils them.
     """
@@ -69,6 +71,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     _require_finished(recipe, Path(run))
     target = Path(target or locating.weights_folder())
     _require_committed(target)
+    _require_same(recipe, target)
     with replacing_preset(target / recipe.name) as new:
         model, best = load_best(recipe, run)
         calibrate(recipe, model)
@@ -137,6 +140,18 @@ def _require_committed(target):
         )
 
 
+def _require_same(recipe, target):
+    """Errors: `ConfigError` where the preset of the name in `target` is of another architecture or data set."""
+    earlier = _earlier(target / recipe.name)
+    before = (earlier.architecture, earlier.dataset) if earlier else None
+    now = (recipe.model.section_name, recipe.dataset)
+    if before not in (None, now):
+        raise ConfigError(
+            f"{recipe.name!r} in {target} is of {' and '.join(before)}; it is not replaced by a network of "
+            f"{' and '.join(now)}. Rename the recipe, or publish to another folder with --out."
+        )
+
+
 def _earlier(folder):
     """The card of the preset that is to be replaced; None where there is none."""
     card = folder / CARD
@@ -150,7 +165,7 @@ def _measure(model, recipe, before, progress):
         if not isinstance(protocol, NumberProtocol):
             raise ConfigError(f"card.protocols: {name!r} gives a report, and a card has numbers.")
     for name, protocol in protocols.items():
-        command = f"capszoo evaluate {recipe.name} --protocol {name}"
+        command = shlex.join(plugins.command("evaluate", recipe.name, "--protocol", name))
         try:
             metrics.append(evaluate(model, recipe, protocol, command=command, progress=progress))
         except DataNotFound as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from capszoo.config import ConfigError
 from capszoo.training.files import LOCK, is_temporary, locked
-from capszoo.zoo.card import read_card, write_card
+from capszoo.zoo.card import check_card, read_card, write_card
 from capszoo.zoo.locating import CARD, hashed_name
 
 NEW = ".new"
@@ -39,8 +39,12 @@ def replacing_preset(folder):
 
 
 def replace(folder, card):
-    """The files in the folder that `replacing_preset` gave become those of the preset, with `card`."""
+    """The files in the folder that `replacing_preset` gave become those of the preset, with `card`.
+
+    Errors: `ConfigError` for a card that nobody could read again; nothing has changed then.
+    """
     folder = Path(folder)
+    check_card(card)
     for file, described in card.files.items():
         (folder / NEW / file).replace(folder / hashed_name(file, described.sha256))
     write_card(card, folder)

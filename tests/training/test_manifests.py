@@ -25,11 +25,10 @@ def test_every_pod_of_a_job_knows_the_others(path):
     assert pod["subdomain"] == service["metadata"]["name"]
     port = service["spec"]["ports"][0]["port"]
     environment = {entry["name"]: entry for entry in pod["containers"][0]["env"]}
-    prefix = processes.VARIABLE.removesuffix("NUM_PROCESSES")
     assert environment["KERAS_BACKEND"]["value"] == "jax"
-    assert environment[f"{prefix}NUM_PROCESSES"]["value"] == str(count)
-    assert environment[f"{prefix}JOB_ADDRESSES"]["value"] == f"{name}-0.{pod['subdomain']}:{port}"
-    index = environment[f"{prefix}PROCESS_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert environment[processes.COUNT]["value"] == str(count)
+    assert environment[processes.ADDRESSES]["value"] == f"{name}-0.{pod['subdomain']}:{port}"
+    index = environment[processes.INDEX]["valueFrom"]["fieldRef"]["fieldPath"]
     assert index == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     # All of them are started again after one has died.
     assert pod["restartPolicy"] == "OnFailure"

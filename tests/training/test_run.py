@@ -921,6 +921,12 @@ def test_evaluation_sees_every_image_once_in_order_and_unaugmented(batch_size):
     assert all(size == batch_size for size in done[:-1])
 
 
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
+def test_a_label_that_is_no_class_is_an_error_and_not_another_class(labels):
+    with pytest.raises(ValueError, match=rf"labels must be in \[0, 3\).*{min(labels)} to {max(labels)}"):
+        wrong(np.zeros((2, 3)), labels)
+
+
 def test_an_image_is_right_only_if_its_highest_scores_are_exactly_its_classes():
     scores = np.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5], [0.1, 0.5, 0.9]])
     np.testing.assert_array_equal(wrong(scores, [1, 1, 2]), [False, True, False])
