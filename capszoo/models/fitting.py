@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from capszoo.data.checking import check_shape, check_type, check_values
+from capszoo.models.class_metrics import OfClasses
 from capszoo.models.freezing import scale_rates, steps_of
 from capszoo.models.targets import check_labels, label_tensors
 
@@ -48,7 +49,8 @@ class Fitting:
         if metrics:
             if isinstance(metrics, dict):
                 raise ValueError(f"metrics must be a list, of the scores. Received: {metrics}")
-            of_output["scores"] = of_output.get("scores", []) + list(metrics)
+            own = [OfClasses(metric, self.model.labels_per_image) for metric in metrics]
+            of_output["scores"] = of_output.get("scores", []) + own
         compile_model(optimizer, loss=self.objective.losses, metrics=of_output or None, **options)
         scale_rates(self.model, self.model.rates)
         shape, k = self.model.input_shape[1:], self.model.labels_per_image

@@ -233,6 +233,35 @@ def test_loaded_layers_learn_slowly_under_a_loss_of_ones_own_too():
     assert "conv_capsules2/kernel" not in moved
 
 
+@pytest.mark.parametrize("name", ["matrix", "dynamic"])
+def test_metrics_of_ones_own_compare_scores_with_the_classes(name):
+    """Not with what the loss compares them with: the spread loss multiplies classes with its margin."""
+    model = built(SMALL[name])
+    metrics = [
+        keras.metrics.F1Score(average="macro"),
+        "mse",
+        "categorical_crossentropy",
+        "sparse_categorical_crossentropy",
+        keras.metrics.SparseTopKCategoricalAccuracy(3, name="sparse_top3"),
+    ]
+    model.compile("adam", metrics=metrics)
+    measured = model.evaluate(IMAGES, LABELS, batch_size=20, verbose=0, return_dict=True)
+    scores, one_hot = model.predict(IMAGES)["scores"], np.eye(10, dtype="float32")[LABELS]
+    f1, *_, top = metrics
+    expected = {
+        "f1_score": (f1, one_hot),
+        "mse": (keras.metrics.MeanSquaredError(), one_hot),
+        "categorical_crossentropy": (keras.metrics.CategoricalCrossentropy(), one_hot),
+        "sparse_categorical_crossentropy": (keras.metrics.CategoricalCrossentropy(), one_hot),
+        "sparse_top3": (top, LABELS),
+    }
+    for key, (metric, truth) in expected.items():
+        (value,) = (value for name, value in measured.items() if name.removeprefix("scores_") == key)
+        metric.reset_state()
+        metric.update_state(truth, scores)
+        assert value == pytest.approx(float(metric.result()), rel=1e-4), key
+
+
 def test_pixels_of_a_type_that_images_do_not_have_are_refused_in_a_data_set_too():
     """Where values are not known, 0 to 255 would be taken as they are."""
     model = built(SMALL["cnn"])

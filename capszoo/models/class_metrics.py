@@ -1,0 +1,45 @@
+"""Metrics of somebody's own: they see scores and which classes an image has, whatever the loss compares these with."""
+
+import keras
+from keras import ops
+
+
+class OfClasses(keras.metrics.Metric):
+    """A Keras metric of `scores [B, O]` and of 1 for each class of an image, 0 for the others.
+
+    Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`.
+
+    where:
+      metric: as `compile` takes it: a name, a function or a `keras.metrics.Metric`.
+      labels_per_image: classes of an image.
+
+    Errors: `ValueError` for a sparse metric of several classes.
+    """
+
+    def __init__(self, metric, labels_per_image=1):
+        known = _metric(metric)
+        super().__init__(name=metric if isinstance(metric, str) else known.name)
+        self.metric = known
+        self.sparse = "sparse" in f"{type(known).__name__} {known.name}".lower()
+        if self.sparse and labels_per_image != 1:
+            raise ValueError(f"{known.name} is of one class for an image. Received: {labels_per_image}")
+
+    def update_state(self, targets, scores, sample_weight=None):
+        classes = ops.argmax(targets, axis=-1) if self.sparse else ops.cast(targets > 0, scores.dtype)
+        return self.metric.update_state(classes, scores, sample_weight=sample_weight)
+
+    def result(self):
+        return self.metric.result()
+
+    def reset_state(self):
+        self.metric.reset_state()
+
+
+def _metric(metric):
+    """A name, function or metric as a metric; what Keras understands by accuracy depends on targets."""
+    known = (
+        keras.metrics.CategoricalAccuracy() if metric in ("accuracy", "acc") else keras.metrics.get(metric)
+    )
+    if isinstance(known, keras.metrics.Metric):
+        return known
+    return keras.metrics.MeanMetricWrapper(known, name=known.__name__)
