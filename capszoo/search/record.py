@@ -44,10 +44,11 @@ def write(rows, recipe, directory: Path):
         write_figure(draw(rows, recipe.search), directory / "search.png", dpi=120)
 
 
-def read(directory: Path) -> SearchRecord:
-    """What the search in a folder has found, for a card.
+def read(directory: Path, recipe) -> SearchRecord:
+    """What the search in a folder has found, for the card of `recipe`.
 
-    Errors: `ConfigError` where there is no search or not one completed trial.
+    Errors: `ConfigError` where there is no search or not one completed trial, and for a search among networks of
+    another architecture or on another data set.
     """
     path = directory / "leaderboard.json"
     try:
@@ -56,5 +57,11 @@ def read(directory: Path) -> SearchRecord:
         raise ConfigError(f"{path}: not readable: {error}") from error
     if not rows or rows[0]["status"] != "completed":
         raise ConfigError(f"the folder of a search with a completed trial is needed. Received: {directory}")
-    search = read_yaml(directory / "search.yaml")["search"]
+    searched = read_yaml(directory / "search.yaml")
+    of, wanted = (
+        (parts["model"]["name"], parts["data"]["name"]) for parts in (searched, recipe.to_mapping())
+    )
+    if of != wanted:
+        raise ConfigError(f"{directory} is a search of {' on '.join(of)}. Received: {' on '.join(wanted)}")
+    search = searched["search"]
     return SearchRecord(search["oracle"], search["epochs"], search["images"], tuple(rows))

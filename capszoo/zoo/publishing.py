@@ -72,6 +72,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     target = Path(target or locating.weights_folder())
     _require_committed(target)
     _require_same(recipe, target)
+    found = searches.read(Path(search), recipe) if search else None
     with replacing_preset(target / recipe.name) as new:
         model, best = load_best(recipe, run)
         calibrate(recipe, model)
@@ -83,8 +84,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
         card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
         if earlier and earlier.recipe["model"] == card.recipe["model"]:
             card = dataclasses.replace(card, speed=earlier.speed)
-        if search:
-            card = dataclasses.replace(card, search=searches.read(Path(search)))
+        if found:
+            card = dataclasses.replace(card, search=found)
         replace(target / recipe.name, card)
     return card
 

@@ -18,6 +18,7 @@ from capszoo import cli
 from capszoo.config import ConfigError, to_mapping
 from capszoo.data import ArraySplit
 from capszoo.data.pipeline import Batches
+from capszoo.models import ConvNet
 from capszoo.progress import QUIET
 from capszoo.search import record
 from capszoo.search import tuner as tuning
@@ -339,7 +340,7 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "train", Trainer(fail))
     rows = tune(small(RATE), tmp_path / "search")
     card = dataclasses.replace(
-        presets.get_preset("dynamic_mnist").card, search=record.read(tmp_path / "search")
+        presets.get_preset("dynamic_mnist").card, search=record.read(tmp_path / "search", small(RATE))
     )
     (tmp_path / "card.json").write_text(card.to_json(), encoding="utf-8")
     again = read_card(tmp_path / "card.json")
@@ -347,6 +348,9 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     assert list(again.search.leaderboard) == rows
     text = again.to_markdown()
     assert "Random search, 6 trials, each at most 1 x 100 training images long." in text
+    other = dataclasses.replace(small(RATE), model=ConvNet())
+    with pytest.raises(ConfigError, match=r"is a search of dynamic on mnist\. Received: cnn on mnist"):
+        record.read(tmp_path / "search", other)
     assert text.count("25.00%") == sum(row["status"] == "completed" for row in rows)
     assert "failed: too fast" in text
 
@@ -356,7 +360,7 @@ def test_a_folder_without_a_completed_trial_is_no_search_for_a_card(small, tmp_p
         tune(small("search.images=20", "search.trials=2"), tmp_path)
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(ConfigError, match="the folder of a search with a completed trial is needed"):
-            record.read(folder)
+            record.read(folder, small())
 
 
 def test_if_every_trial_fails_the_search_does(small, tmp_path):
