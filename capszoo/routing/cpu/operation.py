@@ -40,16 +40,24 @@ def kernels_of(problem, inputs, forward, backward, fit=None):
         (gradients,) = backward.filled(*given(arrays), *between, d_mean, d_logits)
         return [_together(gradient, array.shape) for gradient, array in zip(gradients, arrays, strict=True)]
 
-    return _operation()(way_out, way_back, shapes)
+    return operation(way_out, way_back, shapes)
 
 
-def _operation():
-    """What makes an operation of the backend that runs here."""
+def operation(forward, backward, shapes):
+    """A pair of functions of arrays as a differentiable operation of the backend that runs here.
+
+    where:
+      forward: `(*inputs) -> (first, second, *kept)`, arrays of float32.
+      backward: `(d_first, d_second, inputs, kept)` -> gradients of the inputs.
+      shapes: `images ->` those of what `forward` returns.
+
+    Returns `run(*inputs)`, which gives `first` and `second`; its gradient is `backward`.
+    """
     if keras.backend.backend() == "jax":
-        from capszoo.routing.cpu.jax_operation import operation
+        from capszoo.routing.cpu import jax_operation as of_backend
     else:
-        from capszoo.routing.cpu.tensorflow_operation import operation
-    return operation
+        from capszoo.routing.cpu import tensorflow_operation as of_backend
+    return of_backend.operation(forward, backward, shapes)
 
 
 def _together(gradient, shape):

@@ -93,8 +93,12 @@ def routed(children, matrices):
         s, c = forward(*inputs)
         d_u, d_w = (made(*shape) for shape in shapes(problem)[6:])
         backward_part(problem, *inputs, c, s, d_s, d_c, d_u, d_w)
-        return d_u, d_w
+        return d_u, d_w.sum(axis=0)
 
-    sums, coefficients = operation(forward, backward)(children, matrices)
+    def returned(images):
+        c, s = shapes(Problem(images, *matrices.shape))[2:4]
+        return s, c
+
+    sums, coefficients = operation(forward, backward, returned)(children, matrices)
     count, _, parents, entries = matrices.shape
     return ops.reshape(sums, (-1, parents, entries)), ops.reshape(coefficients, (-1, count, parents))
