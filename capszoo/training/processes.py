@@ -168,8 +168,8 @@ def _named():
         return False
     if COUNT not in given:
         raise ConfigError(f"{COUNT}: how many processes there are is needed beside {', '.join(given)}.")
-    for name in given.keys() - {ADDRESSES}:
-        if not given[name].isdecimal() or int(given[name]) < (name == COUNT):
+    for name, least in ((COUNT, 1), (INDEX, 0)):
+        if name in given and not (given[name].isdecimal() and int(given[name]) >= least):
             raise ConfigError(
                 f"{name}: a number of processes, or of this one, is needed. Received: {given[name]!r}"
             )

@@ -104,7 +104,7 @@ class Recipe:
         check_size(self.model, *arguments)
         model = self.model.build(*arguments)
         model.labels_per_image = self.data.labels_per_image
-        _check_weights(self.model, model)
+        _check_built(self.model, model)
         return model
 
     def objective(self, model):
@@ -127,7 +127,7 @@ class Recipe:
         return mapping | ({"stages": stages} if stages else {})
 
 
-def _check_weights(architecture, model):
+def _check_built(architecture, model):
     """Errors: `ConfigError` for weights that files could not tell apart, and for a head that is no tuple of texts."""
     paths = collections.Counter(weight.path for weight in model.weights)
     if twice := sorted(path for path, count in paths.items() if count > 1):
