@@ -4,7 +4,12 @@ Images are [n, H, W, C] of any number type; what lies outside an image is zero. 
 in pixels.
 """
 
+from typing import Literal
+
 import numpy as np
+
+# A factor of 1 - stretch must leave something of an image.
+MAX_STRETCH = 0.9
 
 
 def place(images: np.ndarray, pad: int) -> np.ndarray:
@@ -45,7 +50,12 @@ def mirror(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(exchanged[:, None, None, None], images[:, :, ::-1], images)
 
 
-def affine(images: np.ndarray, matrices: np.ndarray, size: tuple[int, int] | None = None) -> np.ndarray:
+def affine(
+    images: np.ndarray,
+    matrices: np.ndarray,
+    size: tuple[int, int] | None = None,
+    outside: Literal["constant", "edge"] = "constant",
+) -> np.ndarray:
     """Each image under its own affine map, sampled bilinearly; float32, in the units of the input.
 
     out[i](A_i p + t_i) = images[i](p), with matrices[i] = [A_i | t_i]
@@ -54,10 +64,12 @@ def affine(images: np.ndarray, matrices: np.ndarray, size: tuple[int, int] | Non
       p: a position (row, column) in pixels from the middle of the image.
       matrices: [n, 2, 3], each A_i invertible.
       size: (height, width) of the result; None keeps that of the images.
+      outside: what lies outside an image, zeros or, for "edge", its nearest pixel.
     """
     n, height, width, channels = images.shape
-    # A border of zeros stands for all that lies outside.
-    canvas = place(images, 1).astype(np.float32).reshape(-1, channels)
+    # A border of one pixel stands for all that lies outside.
+    canvas = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), outside)
+    canvas = canvas.astype(np.float32).reshape(-1, channels)
     row, column = _sources(np.asarray(matrices, np.float32), size or (height, width), (height, width))
     (top, down), (left, right) = _tap(row, height), _tap(column, width)
     first = (np.arange(n)[:, None, None] * (height + 2) + top) * (width + 2) + left  # [n, h, w]
@@ -102,10 +114,24 @@ def rotate(images: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     return affine(images, np.concatenate([rotations(degrees), np.zeros((len(images), 2, 1))], axis=-1))
 
 
-def turn(images: np.ndarray, rng: np.random.Generator, degrees: float) -> np.ndarray:
-    """Each image turned about its middle by an angle uniform in +-`degrees`, as by `rotate`.
+def deform(
+    images: np.ndarray,
+    rng: np.random.Generator,
+    degrees: float,
+    stretch: float = 0.0,
+    outside: Literal["constant", "edge"] = "constant",
+) -> np.ndarray:
+    """Each image stretched along its rows and its columns and then turned, about its middle, as by `affine`.
+
+    A = R(a) diag(f), where:
+      R(a): the matrix of `rotations`, a uniform in +-`degrees`.
+      f: two factors, uniform in [1 - stretch, 1 + stretch].
 
     Source: Mazzia et al. 2021, authors' code.
-    Differs from the paper: the authors turn half of the images, by a normal angle of deviation 10 degrees.
+    Differs from the paper: the authors turn half of the images, by a normal angle of deviation 10 degrees, and stretch
+    none.
     """
-    return rotate(images, rng.uniform(-degrees, degrees, size=len(images)))
+    matrices = rotations(rng.uniform(-degrees, degrees, size=len(images)))
+    if stretch:
+        matrices = matrices * rng.uniform(1 - stretch, 1 + stretch, size=(len(images), 1, 2))
+    return affine(images, np.concatenate([matrices, np.zeros((len(images), 2, 1))], axis=-1), outside=outside)

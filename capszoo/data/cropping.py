@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from capszoo.config import require_at_least, require_at_most
+from capszoo.data.augment import MAX_STRETCH, deform
 from capszoo.data.dataset import DataSet
 from capszoo.data.split import ArraySplit
 
@@ -26,6 +28,10 @@ class CroppedImages(DataSet):
       brightness: training images become lighter or darker by up to so many deviations of a standardised image, or so
         many of 255 grey levels of a raw one.
       contrast: training images are stretched about each channel's mean by a factor of 1 - contrast to 1 + contrast.
+      turn: training images are turned at random by up to this many degrees before the crop, at most 180; what comes
+        into sight has the value of the nearest pixel.
+      stretch: before that, training images are stretched along rows and columns by factors of 1 - stretch to
+        1 + stretch; at most 0.9.
 
     Source: authors' code of Hinton et al. 2018 (matrix capsules with EM routing).
     Differs from the paper: standardising after the jitter undoes changes of brightness and nearly undoes those of
@@ -41,6 +47,8 @@ class CroppedImages(DataSet):
     jitter: Literal["standardised", "raw"] = "standardised"
     brightness: float = 2.0
     contrast: float = 0.5
+    turn: float = 0.0
+    stretch: float = 0.0
 
     def __post_init__(self):
         if not 1 <= self.size <= MAX_SIZE:
@@ -50,6 +58,8 @@ class CroppedImages(DataSet):
         if self.brightness < 0 or not 0 <= self.contrast <= 1:
             received = f"{self.brightness}, {self.contrast}"
             raise ValueError(f"brightness must be at least 0 and contrast in [0, 1]. Received: {received}")
+        require_at_least(self, 0, "turn", "stretch")
+        require_at_most(self, turn=180, stretch=MAX_STRETCH)
         if self.jitter == "standardised" and not self.standardise:
             raise ValueError("jitter of standardised images needs standardise. Received: standardise False")
 
@@ -99,6 +109,8 @@ class CroppedSplit(ArraySplit):
         images, rng = batch["images"], rng if self.augmented else None
         if rng is not None and options.jitter == "raw":
             images = jitter(images, rng, options.brightness / 255, options.contrast)
+        if rng is not None and (options.turn or options.stretch):
+            images = deform(images, rng, options.turn, options.stretch, outside="edge")
         images = crop(images, options.crop, rng, self.shift)
         images = standardise(images) if options.standardise else np.clip(images, 0, 1)
         if rng is not None and options.jitter == "standardised":

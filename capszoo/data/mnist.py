@@ -3,7 +3,7 @@
 import dataclasses
 
 from capszoo.config import require_at_least, require_at_most, section
-from capszoo.data.augment import place, shift, turn
+from capszoo.data.augment import MAX_STRETCH, deform, place, shift
 from capszoo.data.dataset import DataSet
 from capszoo.data.sources import read_split
 from capszoo.data.split import ArraySplit, Split
@@ -22,6 +22,8 @@ class MnistLike(DataSet):
       pad: pixels of zeros added on each side, at most 64.
       shift: training images are translated at random by up to this many pixels in each axis, at most 64.
       turn: training images are first turned at random by up to this many degrees, at most 180.
+      stretch: before that, training images are stretched along rows and columns by factors of 1 - stretch to
+        1 + stretch; at most 0.9.
 
     Source: Sabour et al. 2017, authors' code: grey levels / 255, shift 2, test images as they are.
     Differs from the paper: the authors train on all 60,000 images; here 5,000 are kept for choosing.
@@ -32,13 +34,14 @@ class MnistLike(DataSet):
     pad: int = 0
     shift: int = 2
     turn: float = 0.0
+    stretch: float = 0.0
 
     num_classes = 10
     light_on_dark = True
 
     def __post_init__(self):
-        require_at_least(self, 0, "validation", "pad", "shift", "turn")
-        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN, turn=180)
+        require_at_least(self, 0, "validation", "pad", "shift", "turn", "stretch")
+        require_at_most(self, pad=MAX_MARGIN, shift=MAX_MARGIN, turn=180, stretch=MAX_STRETCH)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -52,8 +55,8 @@ class MnistLike(DataSet):
         return ArraySplit(place(images, self.pad) if self.pad else images, labels, augment=augment)
 
     def _augment(self, images, rng):
-        if self.turn:
-            images = turn(images, rng, self.turn)
+        if self.turn or self.stretch:
+            images = deform(images, rng, self.turn, self.stretch)
         return shift(images, rng, self.shift) if self.shift else images
 
 

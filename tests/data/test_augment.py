@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from capszoo.data.augment import affine, mirror, place, rotate, shift, translate
+from capszoo.data.augment import affine, deform, mirror, place, rotate, shift, translate
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(1, 256, size=(6, 8, 9, 2)).astype(np.uint8)
@@ -86,5 +86,30 @@ def test_affine_agrees_with_scipy(size):
                 (height, width),
                 order=1,
                 mode="grid-constant",
+            )
+            np.testing.assert_allclose(result[..., channel], expected, atol=0.02)
+
+
+def test_outside_an_image_is_nothing_or_its_nearest_pixel():
+    matrices = np.tile([[1.0, 0, 2], [0, 1, -3]], (6, 1, 1))
+    moved = affine(IMAGES, matrices, outside="edge")
+    for image, result in zip(IMAGES, moved, strict=True):
+        np.testing.assert_allclose(
+            result, ndimage.shift(image, (2, -3, 0), order=0, mode="nearest"), atol=1e-3
+        )
+
+
+def test_images_are_stretched_along_rows_and_columns_and_then_turned():
+    deformed = deform(IMAGES, np.random.default_rng(3), 40, 0.5)
+    again = np.random.default_rng(3)
+    angles, factors = np.deg2rad(again.uniform(-40, 40, 6)), again.uniform(0.5, 1.5, (6, 1, 2))[:, 0]
+    for image, result, angle, (row, column) in zip(IMAGES, deformed, angles, factors, strict=True):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        stretch = np.array([[row, 0], [0, column]])
+        inverse, middle = np.linalg.inv(turn @ stretch), np.array([3.5, 4.0])
+        for channel in range(2):
+            plane = image[..., channel].astype(float)
+            expected = ndimage.affine_transform(
+                plane, inverse, middle - inverse @ middle, order=1, mode="grid-constant"
             )
             np.testing.assert_allclose(result[..., channel], expected, atol=0.02)

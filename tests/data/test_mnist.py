@@ -3,7 +3,7 @@ import pytest
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data import Batches, FashionMnist, Mnist
-from capszoo.data.augment import mirror, rotate, shift
+from capszoo.data.augment import deform, mirror, rotate, shift
 
 DATA_SETS = pytest.mark.parametrize("data_set", [Mnist, FashionMnist])
 
@@ -67,6 +67,12 @@ def test_images_are_turned_and_then_shifted(tiny_data):
     again = np.random.default_rng(0)
     turned = Mnist(validation=20, shift=0, turn=30).open("train").batch(indices, again)["images"]
     np.testing.assert_allclose(both, shift(turned, again, 2), atol=1e-6)
+
+
+def test_images_are_stretched_too(tiny_data):
+    split, indices = Mnist(validation=20, shift=0, turn=5, stretch=0.3).open("train"), np.arange(40)
+    stretched, straight = (split.batch(indices, rng)["images"] for rng in (np.random.default_rng(0), None))
+    np.testing.assert_allclose(stretched, deform(straight, np.random.default_rng(0), 5, 0.3), atol=1e-6)
 
 
 def test_training_images_of_garments_are_mirrored_and_then_shifted(tiny_data):

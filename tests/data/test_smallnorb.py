@@ -1,5 +1,6 @@
 """The options of smallNORB and synthnorb choose toys and viewpoints and prepare pairs as the capsule papers do."""
 
+import dataclasses
 import io
 import itertools
 import shutil
@@ -11,6 +12,7 @@ from PIL import Image
 
 from capszoo.config import ConfigError, parse_section
 from capszoo.data import cropping, smallnorb, synthnorb
+from capszoo.data.augment import deform
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.data.smallnorb import Smallnorb, Synthnorb
 from capszoo.data.sources import DataNotFound
@@ -257,6 +259,9 @@ def test_a_folder_that_is_still_being_written_is_not_read(no_data, prepared, mon
     [
         ({"crop": 49}, r"crop must be in \[1, 48\].* Received: 49"),
         ({"contrast": 1.5}, r"contrast in \[0, 1]\. Received: 2.0, 1.5"),
+        ({"turn": 181}, "turn must be at most 180. Received: 181"),
+        ({"stretch": 1.0}, "stretch must be at most 0.9. Received: 1.0"),
+        ({"stretch": -0.1}, "stretch must be at least 0. Received: -0.1"),
         ({"standardise": False}, "jitter of standardised images needs standardise"),
         ({"validation_instance": 3}, r"3 is not allowed.*4, 6, 7, 8, 9"),
         ({"views": "novel"}, r"'novel' is not allowed"),
@@ -282,6 +287,17 @@ def test_jitter_after_standardising_changes_what_the_network_sees():
     deviation = (images - images.mean((1, 2), keepdims=True)).std((1, 2, 3))
     assert deviation.min() < 0.55
     assert deviation.max() > 1.45
+
+
+def test_toys_are_deformed_before_the_crop_and_backgrounds_go_on():
+    options = {"crop": 48, "brightness": 0.0, "contrast": 0.0}
+    still, changed = Synthnorb(**options), Synthnorb(**options, turn=20, stretch=0.2)
+    raw = still.raw
+    seen = dataclasses.replace(raw, size=48, crop=48).open("train").batch(np.arange(8), None)["images"]
+    deformed = deform(seen, np.random.default_rng(0), 20, 0.2, outside="edge")
+    batch = changed.open("train").batch(np.arange(8), np.random.default_rng(0))["images"]
+    np.testing.assert_allclose(batch, cropping.standardise(deformed), atol=1e-5)
+    assert (batch != still.open("train").batch(np.arange(8), np.random.default_rng(0))["images"]).any()
 
 
 def test_standardising_after_the_jitter_undoes_it():
