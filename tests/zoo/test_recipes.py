@@ -96,7 +96,14 @@ def test_what_decides_the_weights_is_in_the_mapping_defaults_included(path):
     mapping = read_recipe(path).to_mapping()
     assert list(mapping) == ["model", "data", "train"]
     assert mapping["model"] | {"name": "dynamic", "channels": 16, "num_iterations": 3} == mapping["model"]
-    assert mapping["data"] == {"name": "mnist", "validation": 50, "pad": 0, "shift": 2, "turn": 0.0}
+    assert mapping["data"] == {
+        "name": "mnist",
+        "validation": 50,
+        "pad": 0,
+        "shift": 2,
+        "turn": 0.0,
+        "stretch": 0.0,
+    }
     assert mapping["train"]["learning_rate"] == 0.001
 
 
