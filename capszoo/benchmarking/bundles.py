@@ -22,7 +22,8 @@ def measure_bundle(bundle, sizes, seconds):
       sizes: batch sizes; a single image is always measured.
       seconds: for how long each size is measured, see `interleave`.
 
-    Returns rows `{"work": "bundle", "variant", "batch", "seconds", ...}`, see `summarise`. All CPUs are used.
+    Returns rows `{"work": "bundle", "variant", "batch", "seconds", ...}`, see `summarise`. All CPUs are used; CPU
+    seconds lack those of the SavedModel, which runs in a process of its own, see `runners`.
     """
     runs, rows = runners(Path(bundle)), []
     for size in sorted({1, *sizes}):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from capszoo.exporting.isolation import Alone
+from capszoo.exporting.servers import environment
 from capszoo.extras import extra
 
 
@@ -31,7 +33,9 @@ def checksum(files: list[Path]) -> str:
 def runners(bundle: Path) -> dict[str, Callable[[np.ndarray], dict[str, np.ndarray]]]:
     """Functions from raw images `[B, H, W, C]` to outputs, by the artefact's name in cards; all CPUs are used.
 
-    Errors: `MissingExtra`.
+    A SavedModel answers from a process of its own with the variables that the bundle names, as in a server.
+
+    Errors: `MissingExtra`; `RuntimeError` of a call, where that process fails.
     """
     makers = {"saved-model": lambda path: _saved_model(path.parent), "onnx": _onnx}
     files = {name: paths[0] for name, paths in artefact_files(bundle).items()}
@@ -39,16 +43,7 @@ def runners(bundle: Path) -> dict[str, Callable[[np.ndarray], dict[str, np.ndarr
 
 
 def _saved_model(folder):
-    import tensorflow as tf
-
-    loaded = tf.saved_model.load(str(folder))
-
-    def run(images):
-        # A signature lives as long as what it was loaded with.
-        outputs = loaded.signatures["serving_default"](images=tf.constant(images))
-        return {name: np.asarray(value) for name, value in outputs.items()}
-
-    return run
+    return Alone("answer_script.py", folder, variables=environment(folder))
 
 
 def _litert(path):

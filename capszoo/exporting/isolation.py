@@ -1,9 +1,11 @@
 """Scripts that run in a process of their own, which knows nothing of capszoo."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 
@@ -15,16 +17,70 @@ def run_alone(script, *arguments):
 
     Errors: `RuntimeError` with the last lines the script wrote when it fails.
     """
-    command = [sys.executable, "-EP", Path(__file__).with_name(script), *map(os.path.abspath, arguments)]
     with tempfile.TemporaryDirectory() as empty:
         result = subprocess.run(
-            command,
+            _command(script, arguments),
             cwd=empty,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+            env=_environment(),
             capture_output=True,
             text=True,
             check=False,
         )
     if result.returncode != 0:
-        tail = "\n".join(result.stderr.strip().splitlines()[-12:])
-        raise RuntimeError(f"{script} failed with status {result.returncode}:\n{tail}")
+        raise _failure(script, result.returncode, result.stderr)
+
+
+class Alone:
+    """A function that `script` computes, in a process as `run_alone` starts it, which ends with this object.
+
+    where:
+      script: reads pickles from its standard input and answers each with one.
+      arguments: of the script.
+      variables: of its environment, where this process has none of that name.
+
+    Errors of a call: `RuntimeError` with the last lines the script wrote when it has ended.
+    """
+
+    def __init__(self, script, *arguments, variables):
+        self.script = script
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
+        self.process = subprocess.Popen(
+            _command(script, arguments),
+            cwd=tempfile.gettempdir(),
+            env={**variables, **_environment()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+        )
+        weakref.finalize(self, _end, self.process)
+
+    def __call__(self, value):
+        try:
+            pickle.dump(value, self.process.stdin)
+            self.process.stdin.flush()
+            return pickle.load(self.process.stdout)
+        except (EOFError, BrokenPipeError) as error:
+            status = self.process.wait()
+            self.errors.seek(0)
+            raise _failure(self.script, status, self.errors.read().decode(errors="replace")) from error
+
+
+def _command(script, arguments):
+    return [sys.executable, "-EP", Path(__file__).with_name(script), *map(os.path.abspath, arguments)]
+
+
+def _environment():
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def _failure(script, status, written):
+    tail = "\n".join(written.strip().splitlines()[-12:])
+    return RuntimeError(f"{script} failed with status {status}:\n{tail}")
+
+
+def _end(process):
+    # It holds nothing that could be lost.
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()

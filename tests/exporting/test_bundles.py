@@ -29,7 +29,8 @@ from capszoo.benchmarking import compare_bundle
 from capszoo.cli.tables import artefact_table
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting import export, identity, record_exports, recording, verify
+from capszoo.exporting import export, identity, record_exports, recording, servers, verify
+from capszoo.exporting.artefacts import runners
 from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
@@ -464,6 +465,26 @@ def test_an_artefact_that_is_no_longer_the_network_is_not_recorded():
     with pytest.raises(IntegrityError, match=said):
         recording._require_no_worse("onnx", converted, saved)
     recording._require_no_worse("onnx", dataclasses.replace(converted, wrong=16), saved)
+
+
+def test_a_saved_model_is_run_with_the_variables_that_its_bundle_names(monkeypatch):
+    bundle = servers.newest(servers.PUBLISHED / "matrix_em_mnist")
+    for value in ("1", "2"):
+        function = runners(bundle)["saved-model"]
+        variables = Path(f"/proc/{function.process.pid}/environ").read_bytes().split(b"\0")
+        assert f"TF_NUM_INTRAOP_THREADS={value}".encode() in variables
+        # The user's own counts.
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+
+
+def test_a_saved_model_that_fails_says_why_and_leaves_no_process(bundle):
+    ended, running = (runners(bundle)["saved-model"] for _ in range(2))
+    with pytest.raises(RuntimeError, match=r"(?s)answer_script.py failed with status 1:.*28"):
+        ended(np.zeros((1, 28, 28, 2), "float32"))
+    process = running.process
+    assert process.poll() is None
+    del running
+    assert process.returncode is not None
 
 
 def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, tiny_model):
