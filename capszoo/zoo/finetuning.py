@@ -27,6 +27,8 @@ from capszoo.zoo.starting import find_start
 EPOCHS = 10
 # A smaller set of pictures has at least so many steps in an epoch.
 LEAST_STEPS = 4
+# Share of all steps. With EM routing some trainings that begin at the full rate never name some of the classes.
+WARMUP = 0.2
 
 
 def finetune(
@@ -77,8 +79,8 @@ def _measure(recipe, directory, progress):
 def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):
     """The recipe that `finetune` trains: the preset's network, the other data, and a short training.
 
-    The learning rate is the preset's and falls along a cosine to zero; `train.pretrained_rate` and `train.freeze` are
-    overrides like any other.
+    The learning rate rises to the preset's in a fifth of all steps and falls along a cosine to zero;
+    `train.pretrained_rate` and `train.freeze` are overrides like any other.
     """
     preset = get_preset(name)
     source = preset.recipe
@@ -104,16 +106,28 @@ def finetuning_recipe(name: str, data: str, overrides: Iterable[str] = ()):
     written = config.apply_overrides(mapping, overrides)
     if written["train"].get("start_from") is None:
         written["card"]["deviations"] = ["Begins with random weights, and is trained for a short time."]
-    if "batch_size" not in written["train"]:
-        try:
-            images = len(parse_recipe(title, written).data.open("train"))
-        except DataNotFound as error:
-            if written["data"]["name"] != "tfds":
-                raise
-            raise DataNotFound(f"there is no folder {str(data)!r}, and {error}") from error
-        images = min(images, written["train"].get("images") or images)
-        written["train"]["batch_size"] = max(1, min(known["batch_size"], images // LEAST_STEPS))
+    _fit(written, title, known["batch_size"])
     return parse_recipe(title, written)
+
+
+def _fit(written, title, batch_size):
+    """Adds to the recipe `written` what depends on how many images there are and no override says."""
+    train = written["train"]
+    missing = {"batch_size", "warmup_steps"} if train["schedule"] == "cosine" else {"batch_size"}
+    if missing <= train.keys():
+        return
+    try:
+        recipe = parse_recipe(title, written)
+        images = len(recipe.data.open("train"))
+    except DataNotFound as error:
+        if written["data"]["name"] != "tfds":
+            raise
+        raise DataNotFound(f"there is no folder {written['data']['set']!r}, and {error}") from error
+    images = min(images, recipe.train.images or images)
+    train.setdefault("batch_size", max(1, min(batch_size, images // LEAST_STEPS)))
+    if "warmup_steps" in missing:
+        steps = recipe.train.epochs * (images // train["batch_size"])
+        train.setdefault("warmup_steps", int(WARMUP * steps))
 
 
 def _word(text):

@@ -35,6 +35,9 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
     assert recipe.train.start_from == "matrix_em_mnist"
     assert recipe.train.epochs == 3
     assert recipe.train.batch_size == 21 // 4
+    assert recipe.train.warmup_steps == 3 * (21 // 5) // 5
+    sudden = finetuning_recipe("matrix_em_mnist", str(pictures), ["train.schedule=exponential"])
+    assert sudden.train.warmup_steps == 0
     assert recipe.card.deviations == (
         "Begins with the weights of matrix_em_mnist, and is trained for a short time.",
     )
@@ -57,7 +60,7 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
     ],
 )
 def test_a_set_of_the_same_kind_keeps_the_presets_options(preset, data, options):
-    recipe = finetuning_recipe(preset, data, ["train.batch_size=8"])
+    recipe = finetuning_recipe(preset, data, ["train.batch_size=8", "train.warmup_steps=0"])
     assert {name: getattr(recipe.data, name) for name in options} == options
 
 
