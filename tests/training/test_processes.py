@@ -151,6 +151,7 @@ def refused(processes):
 
 
 @needs_jax
+@pytest.mark.slow
 def test_all_processes_say_that_the_folder_holds_a_run_of_another_recipe(folder, alone):
     first, second = refused(begun(folder, "alone", 2, [*TINY, "train.learning_rate=0.5"]))
     assert first.startswith("error: alone holds a run of another recipe (train.learning_rate: 0.001 -> 0.5).")
