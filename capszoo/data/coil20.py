@@ -25,7 +25,7 @@ class Coil20(CroppedImages):
     nearest training view.
 
     where:
-      size to contrast: see `CroppedImages`; the files have 32 x 32 pixels.
+      size to stretch: see `CroppedImages`; the files have 32 x 32 pixels.
 
     Source: S. A. Nene, S. K. Nayar, H. Murase 1996, "Columbia Object Image Library (COIL-20)", processed images.
     Differs from the paper: images of 128 x 128 pixels were reduced to 32 x 32 by averaging; the split is ours.

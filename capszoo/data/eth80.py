@@ -38,7 +38,7 @@ class Eth80(ObjectImages):
     latter two in degrees, the elevation 90 from straight above).
 
     where:
-      size to contrast: see `CroppedImages`; the files have 96 x 96 pixels.
+      size to stretch: see `CroppedImages`; the files have 96 x 96 pixels.
       validation_instance: the training object of each category (0 to 4) that is kept for validation, 328 photographs;
         None trains on all 1,640 and has no validation split.
       views: which viewpoints there are, in every split: a key of `viewpoints`. Of the 41 viewpoints 13 have a familiar

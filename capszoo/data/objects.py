@@ -15,7 +15,7 @@ class ObjectImages(CroppedImages):
     """Options of data sets whose test objects are never seen in training.
 
     where:
-      size to contrast: see `CroppedImages`.
+      size to stretch: see `CroppedImages`.
       validation_instance: the training object of each category that is kept for validation, one of
         `train_instances`; None trains on all and has no validation split.
       views: which viewpoints there are, in every split: a key of `viewpoints`.

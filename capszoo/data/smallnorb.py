@@ -39,7 +39,7 @@ class Smallnorb(ObjectImages):
     `elevation`, `azimuth` and `lighting` (int64 [n]; those of TFDS).
 
     where:
-      size to contrast: see `CroppedImages`; the files have 96 x 96 pixels.
+      size to stretch: see `CroppedImages`; the files have 96 x 96 pixels.
       validation_instance: the training toy of each category (4, 6, 7, 8 or 9) that is kept for validation, 4,860
         pairs; None trains on all 24,300 and has no validation split.
       views: which viewpoints there are, in every split: a key of `viewpoints`.

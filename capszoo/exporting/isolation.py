@@ -1,5 +1,6 @@
 """Scripts that run in a process of their own, which knows nothing of capszoo."""
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -59,10 +60,14 @@ class Alone:
             pickle.dump(value, self.process.stdin)
             self.process.stdin.flush()
             return pickle.load(self.process.stdout)
-        except (EOFError, BrokenPipeError) as error:
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
             status = self.process.wait()
             self.errors.seek(0)
             raise _failure(self.script, status, self.errors.read().decode(errors="replace")) from error
+        except BaseException:
+            # An answer that was not read would be taken for that of the next call.
+            self.process.kill()
+            raise
 
 
 def _command(script, arguments):
@@ -82,5 +87,6 @@ def _end(process):
     # It holds nothing that could be lost.
     process.kill()
     process.wait()
-    process.stdin.close()
     process.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()

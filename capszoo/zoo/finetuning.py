@@ -27,8 +27,8 @@ from capszoo.zoo.starting import find_start
 EPOCHS = 10
 # A smaller set of pictures has at least so many steps in an epoch.
 LEAST_STEPS = 4
-# Share of all steps. With EM routing some trainings that begin at the full rate never name some of the classes, see
-# matrix_em_mnist in docs/notes.md.
+# Share of all steps. From former weights of matrix_em_mnist some trainings that began at the full rate never named some
+# of the classes; from the present ones it makes no difference, see docs/notes.md.
 WARMUP = 0.2
 
 

@@ -487,6 +487,20 @@ def test_a_saved_model_that_fails_says_why_and_leaves_no_process(bundle):
     assert process.returncode is not None
 
 
+def test_an_answer_that_was_not_read_is_not_taken_for_the_next_one(bundle, monkeypatch):
+    function = runners(bundle)["saved-model"]
+
+    def interrupted(stream):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pickle.load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            function(IMAGES[:1])
+    with pytest.raises(RuntimeError, match=r"answer_script\.py failed with status -9"):
+        function(IMAGES[:2])
+
+
 def test_speeds_are_multiples_of_the_keras_models_and_cards_tell_them(bundle, tiny_model):
     def slow(images):
         time.sleep(0.05)
