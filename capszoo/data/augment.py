@@ -1,7 +1,7 @@
 """Random changes of a batch of images, as pure NumPy functions.
 
-Images are [n, H, W, C] of any number type; what lies outside an image is zero. Positions are (row, column),
-in pixels.
+Images are [n, H, W, C] of any number type; what lies outside an image is zero unless said otherwise.
+Positions are (row, column), in pixels.
 """
 
 from typing import Literal

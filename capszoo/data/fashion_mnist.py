@@ -13,7 +13,7 @@ class FashionMnist(MnistLike):
     """Fashion-MNIST; its options and preprocessing are those of `MnistLike`, and one more.
 
     where:
-      mirror: left and right of half the training images are exchanged, before they are turned and shifted.
+      mirror: left and right of half the training images are exchanged, before they are turned, stretched and shifted.
 
     Source: Xiao, Rasul, Vollgraf 2017 for the data; the preprocessing is MNIST's.
     """
