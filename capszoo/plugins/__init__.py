@@ -15,10 +15,12 @@ imported before the first recipe is read or the first protocol asked for, if
 A script need not do either: it imports the module itself.
 """
 
+import functools
 import importlib
 import importlib.metadata
 import os
 import sys
+from pathlib import Path
 
 GROUP = "capszoo.plugins"
 VARIABLE = "CAPSZOO_IMPORT"
@@ -31,7 +33,8 @@ class PluginError(ImportError):
 
 def load():
     """Imports the modules of all plugins, each once. Errors: `PluginError` naming the module and who names it."""
-    for point in importlib.metadata.entry_points(group=GROUP):
+    # Every recipe that is read asks, and an answer takes milliseconds: it is good until something is installed.
+    for point in _entry_points(tuple((path, _changed(path)) for path in sys.path)):
         _import(point.value, f"entry point {point.name!r} of {point.dist.name}")
     if named() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -52,6 +55,19 @@ def add(modules):
 def command(*words) -> list[str]:
     """The words of a `capszoo` command that imports the modules that this process was told to import."""
     return ["capszoo", *(word for name in named() for word in ("--import", name)), *words]
+
+
+@functools.lru_cache(maxsize=1)
+def _entry_points(places):
+    """The entry points of plugins, while `places` are what modules are looked for in, and when that changed."""
+    return importlib.metadata.entry_points(group=GROUP)
+
+
+def _changed(path):
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _import(name, who):

@@ -58,7 +58,9 @@ class Results:
         self.papers = papers
         self.records = {(record.key, record.measurement.protocol): record for record in records}
         # Every cell asks for its state again and again, and recipes and cards are files.
+        self._names = recipes.names()
         self._presets = functools.cache(presets.get_preset)
+        self._published = functools.cache(lambda name: self._presets(name).recipe)
         self._recipes = functools.cache(recipes.read_recipe)
 
     def tables(self) -> dict[str, Table]:
@@ -78,7 +80,7 @@ class Results:
     def card(self, trial):
         """The card of the preset that a cell is, if its weights were trained on the cell's data; else None."""
         cell = trial.cell
-        if not trial.plain or cell.recipe not in recipes.names():
+        if not trial.plain or cell.recipe not in self._names:
             return None
         preset = self._presets(cell.recipe)
         if preset.card is None:
@@ -94,7 +96,7 @@ class Results:
     def recipe(self, trial) -> Recipe | None:
         """What is trained; None while the number is missing that ends the training."""
         if self.card(trial):
-            return _seeded(self._presets(trial.cell.recipe).recipe, trial.seed)
+            return _seeded(self._published(trial.cell.recipe), trial.seed)
         ends = self._ends(trial)
         if ends is None:
             return None
@@ -134,7 +136,7 @@ class Results:
     def key(self, trial) -> str:
         """The name of a trial's training, see `capszoo.results.records.key_of`; its recipe must be known."""
         recipe, card = self.recipe(trial), self.published_card(trial)
-        if card is None and recipe.train.start_from in recipes.names():
+        if card is None and recipe.train.start_from in self._names:
             card = self._presets(recipe.train.start_from).card
         return key_of(recipe, card.files[WEIGHTS].sha256 if card else "")
 
@@ -182,7 +184,7 @@ class Results:
 
     def published(self) -> dict[str, Record]:
         """The test errors in the cards of all presets with weights, by name."""
-        cards = {name: self._presets(name).card for name in recipes.names()}
+        cards = {name: self._presets(name).card for name in self._names}
         found = {}
         for name, card in cards.items():
             error = next((m for m in card.metrics if m.protocol == "test_error"), None) if card else None
@@ -192,7 +194,7 @@ class Results:
 
     def speeds(self) -> dict[str, Speed]:
         """What the cards of presets say of speed, by name."""
-        cards = {name: self._presets(name).card for name in recipes.names()}
+        cards = {name: self._presets(name).card for name in self._names}
         return {name: card.speed for name, card in cards.items() if card and card.speed}
 
 
