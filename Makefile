@@ -12,6 +12,9 @@ TOYS := $(wildcard capszoo/data/samples/toys/*.png)
 DEMO := docs/demo/built
 LITERT := build/litertjs
 
+# Commands start many processes, and each would compile whatever it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test lint lock wheels release tables docs notebooks clean
 
 run: $(VENV)/ready
