@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.models.objective import set_accuracy
+
 
 class OfClasses(keras.metrics.Metric):
     """A Keras metric of `scores [B, O]` and of 1 for each class of an image, 0 for the others.
@@ -10,7 +12,8 @@ class OfClasses(keras.metrics.Metric):
     Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`.
 
     where:
-      metric: as `compile` takes it: a name, a function or a `keras.metrics.Metric`.
+      metric: as `compile` takes it: a name, a function or a `keras.metrics.Metric`. "accuracy" is the
+        `set_accuracy` that training reports.
       labels_per_image: classes of an image.
 
     Errors: `ValueError` for a sparse metric of several classes.
@@ -37,9 +40,7 @@ class OfClasses(keras.metrics.Metric):
 
 def _metric(metric):
     """A name, function or metric as a metric; what Keras understands by accuracy depends on targets."""
-    known = (
-        keras.metrics.CategoricalAccuracy() if metric in ("accuracy", "acc") else keras.metrics.get(metric)
-    )
+    known = set_accuracy if metric in ("accuracy", "acc") else keras.metrics.get(metric)
     if isinstance(known, keras.metrics.Metric):
         return known
     return keras.metrics.MeanMetricWrapper(known, name=known.__name__)

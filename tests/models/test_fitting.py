@@ -17,6 +17,7 @@ from capszoo.models import (
     MatrixCapsNet,
     SparseCapsNet,
 )
+from capszoo.models.class_metrics import OfClasses
 from capszoo.models.freezing import freeze_below
 from capszoo.models.targets import check_labels, label_tensors
 
@@ -260,6 +261,12 @@ def test_metrics_of_ones_own_compare_scores_with_the_classes(name):
         metric.reset_state()
         metric.update_state(truth, scores)
         assert value == pytest.approx(float(metric.result()), rel=1e-4), key
+
+
+def test_accuracy_of_two_classes_asks_for_both():
+    one, both = OfClasses("accuracy", 2), np.array([[1, 1, 0], [1, 1, 0], [0, 1, 1]], "float32")
+    one.update_state(both, np.array([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [0.9, 0.8, 0.1]], "float32"))
+    assert float(one.result()) == pytest.approx(1 / 3)
 
 
 def test_pixels_of_a_type_that_images_do_not_have_are_refused_in_a_data_set_too():
