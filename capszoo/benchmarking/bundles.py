@@ -22,14 +22,15 @@ def measure_bundle(bundle, sizes, seconds):
       sizes: batch sizes; a single image is always measured.
       seconds: for how long each size is measured, see `interleave`.
 
-    Returns rows `{"work": "bundle", "variant", "batch", "seconds", ...}`, see `summarise`. All CPUs are used; CPU
-    seconds lack those of the SavedModel, which runs in a process of its own, see `runners`.
+    Returns rows `{"work": "bundle", "variant", "batch", "seconds", ...}`, see `summarise`, without CPU seconds: the
+    SavedModel spends them in a process of its own, see `runners`. All CPUs are used.
     """
     runs, rows = runners(Path(bundle)), []
     for size in sorted({1, *sizes}):
         functions = _on(runs, _images(bundle, size))
         for name, row in summarise(interleave(functions, seconds), size).items():
             latency = size / row["images_per_second"]
+            del row["cpu_seconds"], row["less_cpu_than"]
             rows.append({"work": "bundle", "batch": size, "variant": name, "seconds": latency, **row})
     return rows
 
@@ -40,7 +41,8 @@ def compare_bundle(model, bundle, seconds=SECONDS):
         speed = median over rounds of seconds of the Keras model / seconds of the artefact
 
     where:
-      model: a `keras.Model` of `capszoo.load`; it predicts in this process, with compiled routing where it has that.
+      model: a `keras.Model` of `capszoo.load`; it predicts in this process, with compiled routing where it has that,
+        and on its accelerator where it has one; artefacts never use any.
       bundle, seconds: as in `measure_bundle`.
 
     Returns `{artefact: {batch size: speed}}`, names as in cards, batch sizes as text.

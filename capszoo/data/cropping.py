@@ -27,9 +27,10 @@ class CroppedImages(DataSet):
         and standardisation, as the authors' code does.
       brightness: training images become lighter or darker by up to so many deviations of a standardised image, or so
         many of 255 grey levels of a raw one.
-      contrast: training images are stretched about each channel's mean by a factor of 1 - contrast to 1 + contrast.
+      contrast: in training, differences from each channel's mean are multiplied by 1 - contrast to 1 + contrast.
       turn: training images are turned at random by up to this many degrees before the crop, at most 180; what comes
-        into sight has the value of the nearest pixel.
+        into sight has the value of the nearest pixel. Both views of a pair turn alike, and with them the direction
+        in which toys are displaced from one view to the other, so that only few degrees look like another camera.
       stretch: before that, training images are stretched along rows and columns by factors of 1 - stretch to
         1 + stretch; at most 0.9.
 
@@ -124,7 +125,7 @@ class CroppedSplit(ArraySplit):
 
 
 def jitter(images: np.ndarray, rng: np.random.Generator, brightness: float, contrast: float) -> np.ndarray:
-    """Each image [H, W, C] lightened by its own amount, then stretched about each channel's mean; not clipped.
+    """Each image [H, W, C] made lighter, then its contrast changed, by amounts of its own; not clipped.
 
     out = m + f (x + d - m), where:
       d: uniform in [-brightness, brightness], one for all channels.

@@ -32,7 +32,9 @@ def run_alone(script, *arguments):
 
 
 class Alone:
-    """A function that `script` computes, in a process as `run_alone` starts it, which ends with this object.
+    """A function that `script` computes in a process of its own, which ends with this object.
+
+    The process imports and sees what that of `run_alone` does; its folder is that of temporary files.
 
     where:
       script: reads pickles from its standard input and answers each with one.

@@ -31,7 +31,7 @@ def claim(recipe, directory):
     if changed:
         raise ConfigError(
             f"{directory} holds a run of another recipe ({changed}). "
-            "Give another folder with --out, or delete that one."
+            "Give its values to go on with it, another folder with --out, or delete that one."
         )
 
 

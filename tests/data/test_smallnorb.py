@@ -298,6 +298,12 @@ def test_toys_are_deformed_before_the_crop_and_backgrounds_go_on():
     batch = changed.open("train").batch(np.arange(8), np.random.default_rng(0))["images"]
     np.testing.assert_allclose(batch, cropping.standardise(deformed), atol=1e-5)
     assert (batch != still.open("train").batch(np.arange(8), np.random.default_rng(0))["images"]).any()
+    for part in ("validation", "test"):
+        seen, alike = (
+            data.open(part).batch(np.arange(8), np.random.default_rng(0))["images"]
+            for data in (changed, still)
+        )
+        np.testing.assert_array_equal(seen, alike)
 
 
 def test_standardising_after_the_jitter_undoes_it():
