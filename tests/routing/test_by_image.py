@@ -49,15 +49,21 @@ def assert_exact(kind, count):
         ("conv, stride 2", 1),
         ("conv, stride 2", 3),
         ("classes", 3),
-        ("similarity, conv", 2),
         ("similarity, coordinates", 1),
         ("similarity, spectral", 2),
         ("recurrent, conv", 2),
-        ("recurrent, classes", 1),
-        ("vectors, conv", 3),
         ("vectors, classes", 1),
-        ("vectors, recurrent", 2),
-        ("vectors, similarity", 1),
+        # These are made of the same operations.
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("similarity, conv", 2),
+                ("recurrent, classes", 1),
+                ("vectors, conv", 3),
+                ("vectors, recurrent", 2),
+                ("vectors, similarity", 1),
+            ]
+        ),
     ],
 )
 def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):

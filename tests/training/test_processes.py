@@ -188,6 +188,7 @@ def on_devices(folder, count, out, *recipe):
     return folder / out
 
 
+@pytest.mark.slow
 def test_replicas_of_tensorflow_make_the_weights_that_one_device_makes(folder):
     # A bound that every step meets, and decay: with the average of weights, what Keras does otherwise under replicas.
     # No dropout, whose masks each replica draws for itself.
