@@ -125,7 +125,7 @@ class CroppedSplit(ArraySplit):
 
 
 def jitter(images: np.ndarray, rng: np.random.Generator, brightness: float, contrast: float) -> np.ndarray:
-    """Each image [H, W, C] made lighter, then its contrast changed, by amounts of its own; not clipped.
+    """Each image [H, W, C] made lighter or darker, then its contrast changed, by amounts of its own; not clipped.
 
     out = m + f (x + d - m), where:
       d: uniform in [-brightness, brightness], one for all channels.

@@ -60,7 +60,7 @@ class Results:
         # Every cell asks for its state again and again, and recipes and cards are files.
         self._names = recipes.names()
         self._presets = functools.cache(presets.get_preset)
-        self._published = functools.cache(lambda name: self._presets(name).recipe)
+        self._recipe_of_preset = functools.cache(lambda name: self._presets(name).recipe)
         self._recipes = functools.cache(recipes.read_recipe)
 
     def tables(self) -> dict[str, Table]:
@@ -96,7 +96,7 @@ class Results:
     def recipe(self, trial) -> Recipe | None:
         """What is trained; None while the number is missing that ends the training."""
         if self.card(trial):
-            return _seeded(self._published(trial.cell.recipe), trial.seed)
+            return _seeded(self._recipe_of_preset(trial.cell.recipe), trial.seed)
         ends = self._ends(trial)
         if ends is None:
             return None

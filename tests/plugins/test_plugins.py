@@ -12,6 +12,7 @@ import pytest
 import capszoo
 from capszoo import config, plugins
 from capszoo.config import sections
+from capszoo.protocols import get_protocol
 from capszoo.training.recipe import parse_recipe
 
 DISTRIBUTION = Path(__file__).parent / "distribution"
@@ -20,6 +21,8 @@ DISTRIBUTION = Path(__file__).parent / "distribution"
 @pytest.fixture(autouse=True)
 def unloaded(monkeypatch):
     """No plugin has been imported yet, and what a test registers is forgotten after it."""
+    # The zoo's own protocols are registered when the first one is asked for, and not again.
+    get_protocol("test_error")
     monkeypatch.setenv(plugins.VARIABLE, "")
     monkeypatch.setattr(config, "_SECTIONS", {kind: dict(known) for kind, known in config._SECTIONS.items()})
     monkeypatch.setattr(plugins, "_loaded", set())
@@ -68,6 +71,20 @@ def test_a_module_that_cannot_be_imported_is_one_line_that_names_it(tmp_path, mo
             f"error: the plugin {name!r} (--import or CAPSZOO_IMPORT) cannot be imported: {reason}"
         )
         assert err.count("\n") == 1
+
+
+def test_what_is_installed_after_a_recipe_was_read_is_imported_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.load()
+    (tmp_path / "installed_later.py").write_text("", encoding="utf-8")
+    about = tmp_path / "installed_later-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: installed-later\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (about / "entry_points.txt").write_text(f"[{plugins.GROUP}]\nlater = installed_later\n", encoding="utf-8")
+    plugins.load()
+    assert sys.modules.pop("installed_later")
 
 
 def test_each_module_is_imported_once(tmp_path, monkeypatch):
