@@ -55,8 +55,10 @@ def _png(image):
 
 
 @pytest.fixture(autouse=True)
-def data_dir(prepared, no_data, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+def data_dir(prepared, monkeypatch):
+    # The same folders in every test: what has been read from them is kept.
+    for variable in ("TFDS_DATA_DIR", "CAPSZOO_DATA_DIR", "HOME"):
+        monkeypatch.setenv(variable, str(prepared))
 
 
 def test_toys_of_the_splits_are_disjoint():
@@ -238,8 +240,7 @@ def test_one_name_leads_from_the_twin_to_smallnorb():
         real.open("test")
 
 
-def test_what_is_missing_is_said_together_with_the_command_that_makes_it(no_data, monkeypatch):
-    monkeypatch.delenv("TFDS_DATA_DIR")
+def test_what_is_missing_is_said_together_with_the_command_that_makes_it(no_data):
     with pytest.raises(
         DataNotFound, match=r"'synthnorb' was not found(.|\n)*python -m capszoo.data.synthnorb"
     ):

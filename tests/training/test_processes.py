@@ -44,17 +44,22 @@ def folder(tmp_path_factory):
     recipe = recipe.replace("{name: dynamic, channels: 16, primary_types: 4}", "{name: cnn}")
     (folder / "tiny.yaml").write_text(recipe, encoding="utf-8")
     write_mnist(folder / "data")
+    (folder / "hidden").mkdir()
+    for library in ("tensorflow", "sklearn", "matplotlib"):  # Keras imports them where it finds them.
+        (folder / "hidden" / f"{library}.py").write_text("raise ImportError('hidden')", encoding="utf-8")
     return folder
 
 
-def environment(folder, **more):
+def environment(folder, backend="jax", **more):
+    """Of a process that finds its data in the folder, and under JAX nothing that training there does not need."""
+    hidden = [str(folder / "hidden")] if backend == "jax" else []
     return {
         **os.environ,
-        "KERAS_BACKEND": "jax",
+        "KERAS_BACKEND": backend,
         "JAX_PLATFORMS": "cpu",
         "CAPSZOO_DATA_DIR": str(folder / "data"),
         "TFDS_DATA_DIR": str(folder / "none"),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(hidden + [path for path in sys.path if path]),
         **more,
     }
 
@@ -182,7 +187,7 @@ main()
 
 def on_devices(folder, count, out, *recipe):
     command = [sys.executable, "-c", ON_DEVICES, str(count), "train", *recipe, "--out", out]
-    surroundings = environment(folder, KERAS_BACKEND="tensorflow")
+    surroundings = environment(folder, "tensorflow")
     done = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / out
