@@ -44,8 +44,10 @@ def rewriting(request):
     """
     if "tensorflow" in sys.modules:
         wanted = any(request.node.get_closest_marker(name) for name in ("rewritten", "slow"))
-        options = {"disable_meta_optimizer": not wanted}
-        sys.modules["tensorflow"].config.optimizer.set_experimental_options(options)
+        optimizer = sys.modules["tensorflow"].config.optimizer
+        # To set it forgets all operations that have been prepared to be run.
+        if optimizer.get_experimental_options().get("disable_meta_optimizer", False) == wanted:
+            optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
 
 
 @pytest.fixture(scope="session", autouse=True)
