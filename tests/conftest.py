@@ -50,6 +50,16 @@ def rewriting(request):
             optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
 
 
+@pytest.fixture
+def eagerly(request):
+    """What would be traced runs as it is: tracing costs more than computing once. Not where a test is of the graph."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(request.node.get_closest_marker("rewritten") is None)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def revision():
     """Code counts as committed, as published cards need it: tests are run before a commit too. The real function."""

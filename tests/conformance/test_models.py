@@ -131,7 +131,12 @@ def test_a_gradient_reaches_every_parameter(golden, model, objective, batch):
 
 # Greys of the images of a batch in turn. Black alone, too: where a whole batch is one grey, it has no deviation.
 @pytest.mark.parametrize(
-    ("greys", "weights"), [([0.0, 0.5, 1.0], "initial"), ([0.0], "initial"), ([0.0], "zero")]
+    ("greys", "weights"),
+    [
+        pytest.param([0.0, 0.5, 1.0], "initial", marks=pytest.mark.slow),
+        ([0.0], "initial"),
+        ([0.0], "zero"),
+    ],
 )
 def test_constant_images_have_finite_outputs_and_gradients(model, objective, batch, greys, weights):
     for image, grey in zip(batch["images"], itertools.cycle(greys), strict=False):

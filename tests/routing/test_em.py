@@ -16,6 +16,8 @@ from support import arrays, traced
 
 from capszoo.routing import EMRouting, Neighbourhood
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 GRIDS = [(3, 1, (5, 5)), (3, 2, (7, 6)), (2, 2, (5, 4)), (2, 3, (5, 6)), (1, 1, (3, 2)), (3, 1, (3, 3))]
 every_grid = pytest.mark.parametrize(("kernel_size", "strides", "child_grid"), GRIDS)

@@ -10,6 +10,8 @@ from support import arrays
 from capszoo.layers import ConvCapsules
 from capszoo.routing import Neighbourhood, VariationalBayesRouting, digamma
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 GRIDS = [(3, 1, (5, 5)), (3, 2, (7, 6)), (2, 3, (5, 6)), (1, 1, (3, 2))]
 every_grid = pytest.mark.parametrize(("kernel_size", "strides", "child_grid"), GRIDS)
 BETAS = {"beta_u": np.array([0.1, -0.2, 0.3]), "beta_a": np.array([-0.3, 0.1, 0.4])}

@@ -54,9 +54,21 @@ def assert_as_good_as_the_graph(single, double, inputs):
 
 # One iteration has no coefficients but the uniform ones: every routing once.
 ONCE = [(kind, 1) for kind in ("conv, stride 2", "similarity, conv", "recurrent, conv")]
+# Others have the same routing, and others the same places and poses.
+ALIKE = {
+    "similarity, classes",
+    "variational, 20 types",
+    "vectors, 20 types",
+    "vectors, normalised classes",
+    "vectors, similarity",
+    "vectors, variational",
+}
+THRICE = [
+    pytest.param(kind, 3, marks=pytest.mark.slow if kind in ALIKE else []) for kind in (KINDS | VECTORS)
+]
 
 
-@pytest.mark.parametrize(("kind", "count"), [*((kind, 3) for kind in KINDS | VECTORS), *ONCE])
+@pytest.mark.parametrize(("kind", "count"), [*THRICE, *ONCE])
 def test_values_and_gradients_are_those_of_the_graph_in_float64(kind, count):
     single, double = twins(kind, count=count)
     inputs = capsules("benign")
