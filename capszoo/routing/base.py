@@ -183,6 +183,19 @@ def compiled(procedure):
     return route
 
 
+def as_tensors(weights):
+    """`weights` as arguments of a function that has a gradient of its own, which depends on its arguments only.
+
+    Where functions of TensorFlow run eagerly a variable is no such argument: its gradient would be lost.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.executing_eagerly():
+            return [ops.copy(weight) for weight in weights]
+    return [ops.convert_to_tensor(weight) for weight in weights]
+
+
 def _of_unknown_size(tensor):
     """`tensor`, but where an axis is known to be empty the graph does not know its size.
 

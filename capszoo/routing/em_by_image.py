@@ -23,6 +23,7 @@ import math
 
 from keras import ops
 
+from capszoo.routing.base import as_tensors
 from capszoo.routing.by_image import by_image, deviations, row_times, times_column
 
 LOG_2_PI = math.log(2.0 * math.pi)
@@ -42,6 +43,8 @@ def em_by_image(connections, scales, mass_floor, variance_floor):
     scales = [float(scale) for scale in scales]
 
     def route(poses, activations, matrices, betas):
+        betas = as_tensors(betas)
+
         def procedure(votes, *inputs):
             procedure = _Procedure(votes, connections.uniform, scales, mass_floor, variance_floor)
             mean, logits = procedure(*inputs, *betas)

@@ -5,6 +5,7 @@ import itertools
 import keras
 from keras import ops
 
+from capszoo.routing.base import as_tensors
 from capszoo.routing.consensus import _ConsensusRouting
 
 
@@ -93,9 +94,8 @@ class LSTMRouting(_ConsensusRouting):
             cells, names = self._cells, ("gates", "poses", "coefficients", "hidden", "cell")
         else:
             cells, names = self._first_cells, ("gates", "poses")
-        weights = [self.kernel, self.recurrent_kernel, *self.compatibility_weights]
-        # As tensors: what is computed again in the gradient must get all it depends on as arguments.
-        weights = [ops.convert_to_tensor(weight) for weight in weights]
+        # What is computed again in the gradient must get all it depends on as arguments.
+        weights = as_tensors([self.kernel, self.recurrent_kernel, *self.compatibility_weights])
         logits, hidden, cell = keras.remat(cells)(*(state[name] for name in names), *weights)
         return logits, {"hidden": hidden, "cell": cell, "gates": state["gates"]}
 

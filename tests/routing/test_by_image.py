@@ -70,6 +70,12 @@ def test_values_and_gradients_are_those_of_votes_in_float64(kind, count):
     assert_exact(kind, count)
 
 
+@pytest.mark.usefixtures("_one_by_one", "eagerly")
+@pytest.mark.parametrize("kind", ["conv, stride 2", "similarity, conv", "recurrent, conv"])
+def test_where_functions_run_eagerly_values_and_gradients_are_those_of_votes(kind):
+    assert_exact(kind, 2)
+
+
 @pytest.mark.parametrize("kind", ["conv, stride 1", "similarity, classes"])
 def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
     assert_exact(kind, 3)

@@ -136,6 +136,13 @@ def test_what_is_computed_again_for_the_gradient_changes_nothing(monkeypatch):
         np.testing.assert_allclose(array, other, rtol=1e-9, atol=1e-12)
 
 
+def test_gradients_are_the_same_where_functions_run_eagerly(request):
+    expected = gradients(made((4,), (5,)), *problem(2))
+    request.getfixturevalue("eagerly")
+    for array, other in zip(gradients(made((4,), (5,)), *problem(2)), expected, strict=True):
+        np.testing.assert_allclose(array, other, rtol=1e-9, atol=1e-12)
+
+
 def test_every_iteration_is_computed_again_and_keeps_only_logits_and_states(monkeypatch):
     kept = []
 

@@ -31,6 +31,8 @@ from capszoo.routing import EMRouting, KernelRouting, LSTMRouting, cpu
 from capszoo.routing.cpu import lanes, threads, votes
 from capszoo.routing.cpu.votes import CHUNK
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 @contextlib.contextmanager
 def of_threads(count):
@@ -52,8 +54,11 @@ def assert_as_good_as_the_graph(single, double, inputs):
         assert error <= 4 * allowed + 2e-5, name
 
 
-# One iteration has no coefficients but the uniform ones: every routing once.
-ONCE = [(kind, 1) for kind in ("conv, stride 2", "similarity, conv", "recurrent, conv")]
+# One iteration has no coefficients but the uniform ones: every routing once, and in a graph.
+ONCE = [
+    pytest.param(kind, 1, marks=pytest.mark.rewritten)
+    for kind in ("conv, stride 2", "similarity, conv", "recurrent, conv")
+]
 # Others have the same routing, and others the same places and poses.
 ALIKE = {
     "similarity, classes",
