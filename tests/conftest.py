@@ -52,10 +52,14 @@ def rewriting(request):
 
 @pytest.fixture
 def eagerly(request):
-    """What would be traced runs as it is: tracing costs more than computing once. Not where a test is of the graph."""
+    """What would be traced runs as it is, unless a test is marked `traced` or `rewritten`.
+
+    Tracing costs more than computing once.
+    """
     import tensorflow as tf
 
-    tf.config.run_functions_eagerly(request.node.get_closest_marker("rewritten") is None)
+    graphs = any(request.node.get_closest_marker(name) for name in ("traced", "rewritten"))
+    tf.config.run_functions_eagerly(not graphs)
     yield
     tf.config.run_functions_eagerly(False)
 

@@ -14,6 +14,8 @@ from capszoo.layers import DenseCapsules, DepthwisePrimaryCapsules, PrimaryCapsu
 from capszoo.layers.routes import Routes
 from capszoo.routing import DynamicRouting
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 every_layer = pytest.mark.parametrize("golden", LAYERS, ids=lambda golden: golden.name)
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 from conformance.goldens import ROUTINGS
 from support import POLICIES, arrays, dtype_policy, fill, numeric_gradient, traced
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 
 every_routing = pytest.mark.parametrize("golden", ROUTINGS, ids=lambda golden: golden.name)
@@ -202,6 +204,7 @@ def test_it_says_the_same_however_it_is_run(golden, how):
         np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.traced
 @every_routing
 def test_a_tensor_count_has_the_gradient_of_the_count_as_a_number(golden):
     layer, votes, activations = made(golden)
@@ -217,6 +220,7 @@ def test_a_tensor_count_has_the_gradient_of_the_count_as_a_number(golden):
     np.testing.assert_allclose(gradient(tf.constant(count)), gradient(count), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.traced
 @every_routing
 def test_a_count_given_as_a_number_is_unrolled_inside_one_nested_function(golden):
     layer, votes, activations = made(golden)
@@ -226,6 +230,7 @@ def test_a_count_given_as_a_number_is_unrolled_inside_one_nested_function(golden
         assert operations["While"] + operations["StatelessWhile"] == 0
 
 
+@pytest.mark.traced
 @every_routing
 def test_a_tensor_count_is_one_loop_that_is_traced_once(golden):
     layer, votes, activations = made(golden)
