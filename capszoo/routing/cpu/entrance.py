@@ -41,7 +41,7 @@ class Kernel:
     def filled(self, problem, *groups):
         """Does all of the work on `groups`, the first of the kernel's, and returns the others, which begin as zeros."""
         made = [_zeros(shape) for shape in self.shapes(problem)[len(groups) :]]
-        self(problem, *groups, *made)
+        self(problem, *map(_as_writable, groups), *made)
         return made
 
 
@@ -54,6 +54,23 @@ def _zeros(shape):
     if hasattr(shape, "_fields"):
         return type(shape)(*map(_zeros, shape))
     return np.zeros(shape, np.float32)
+
+
+class _Numbers:
+    """The numbers of an array, for an array that may be written."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _as_writable(group):
+    """`group`, which is only read, with arrays that may be written: for others, such as JAX's, Numba compiles anew."""
+    if hasattr(group, "_fields"):
+        return type(group)(*map(_as_writable, group))
+    if isinstance(group, np.ndarray) and not group.flags.writeable:
+        return np.asarray(_Numbers(group))
+    return group
 
 
 def _checked(group, shape, name="array"):

@@ -166,3 +166,15 @@ def test_widths_of_networks_that_do_not_fit_the_cell_are_refused(calls, refused)
     for widths in ([8, 4], [4], [4, 6], [4, -4], [4, 0, 4]):
         wrong = problem._replace(compatibility=np.array(widths, "int64"))
         refused("recurrent.forward_chunk", ValueError, "multiples of four from 4 units on", wrong, groups)
+
+
+def test_for_inputs_that_may_not_be_written_nothing_is_compiled_anew(calls, monkeypatch):
+    kernel, (problem, (inputs, *_)) = kernels()["em_forward.forward_chunk"], calls["em_forward.forward_chunk"]
+    locked, found = type(inputs)(*(part.view() for part in inputs)), []
+    for part in locked:
+        part.flags.writeable = False
+    monkeypatch.setattr(kernel, "dispatcher", lambda *arguments: found.append(arguments))
+    kernel.filled(problem, locked)
+    for part, given in zip(found[0][1], locked, strict=True):
+        assert part.flags.writeable
+        assert np.shares_memory(part, given)
