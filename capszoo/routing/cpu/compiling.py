@@ -8,10 +8,22 @@ import contextlib
 import os
 from pathlib import Path
 
-from numba import njit
+from numba import njit, types
 
-# What kernels call.
-inner = njit(error_model="numpy", no_cpython_wrapper=True)
+
+def inner(function):
+    """What kernels call: compiled once for all values of its arguments.
+
+    Numba would compile it again for each integer that is written in a call.
+    """
+    compiled = njit(error_model="numpy", no_cpython_wrapper=True)(function)
+    template = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: template(tuple(map(_plain, args)), kws)
+    return compiled
+
+
+def _plain(kind):
+    return types.unliteral(kind) if isinstance(kind, types.IntegerLiteral) else kind
 
 
 def enable_caching(compiled):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 from numba.core import caching
@@ -83,6 +84,7 @@ def nobody(number):
 pwd.getpwuid = nobody
 caching.CacheImpl._locator_classes = []
 
+import numba
 import numpy as np
 import capszoo
 from capszoo.data.sources import tfds_folders
@@ -108,3 +110,16 @@ def test_a_user_without_a_home_and_a_package_that_cannot_be_written_load_and_pre
     command = [sys.executable, "-c", LOADED_BY_NOBODY]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_what_kernels_call_is_compiled_once_for_all_integers():
+    @compiling.inner
+    def plus(x, number):
+        return x + number
+
+    @numba.njit
+    def twice(x):
+        return plus(plus(x, 1), 2)
+
+    assert twice(1.0) == 4
+    assert len(plus.overloads) == 1
