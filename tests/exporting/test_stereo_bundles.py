@@ -140,7 +140,9 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "matrix_em_smallnorb")
     card = read_card(tmp_path / "matrix_em_smallnorb" / "card.json")
-    preset = types.SimpleNamespace(name="matrix_em_smallnorb", card=card, recipe=stereo.preset.recipe)
+    preset = types.SimpleNamespace(
+        name="matrix_em_smallnorb", card=card, run=None, recipe=stereo.preset.recipe
+    )
 
     exports = record_exports(preset, stereo_bundle).exports
     assert set(exports) == {"saved-model", "litert-float32", "litert-float16", "onnx"}
@@ -150,5 +152,7 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
 
 @pytest.mark.slow
 def test_a_preset_without_weights_has_no_errors_to_record(stereo, stereo_bundle):
-    with pytest.raises(ValueError, match=r"preset with weights is needed. Received: matrix_em_smallnorb"):
+    with pytest.raises(
+        ValueError, match=r"preset with published weights is needed. Received: matrix_em_smallnorb"
+    ):
         record_exports(stereo.preset, stereo_bundle)
