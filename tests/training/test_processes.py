@@ -30,6 +30,7 @@ PRESET = [
     "data.validation=50",
     "train.epochs=1",
     "train.images=192",
+    "train.batch_size=32",
     "train.learning_rate=1e-4",
 ]
 
