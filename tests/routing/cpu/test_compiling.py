@@ -84,7 +84,6 @@ def nobody(number):
 pwd.getpwuid = nobody
 caching.CacheImpl._locator_classes = []
 
-import numba
 import numpy as np
 import capszoo
 from capszoo.data.sources import tfds_folders
