@@ -28,14 +28,14 @@ class Blind:
         return {"poses": np.zeros((len(images), 2, 2))}
 
 
-def recipe_of(name="probabilistic", **data):
-    mapping = {"model": {"name": name}, "data": {"name": "mnist", "validation": 50, **data}}
+def recipe_of(model="probabilistic", **data):
+    mapping = {"model": {"name": model}, "data": {"name": "mnist", "validation": 50, **data}}
     return parse_recipe("tiny", {**mapping, "card": {"protocols": {"probe": 0.03, "presence_probe": 0.04}}})
 
 
 def test_every_probe_is_a_protocol_with_poses_and_without():
     probes = [name for name in protocols() if name.startswith("probe")]
-    assert len(probes) == 7
+    assert len(probes) == 11
     for name in probes:
         assert "poses" in get_protocol(name).outputs
         assert get_protocol(f"presence_{name}").outputs == ("logits",)
@@ -58,6 +58,20 @@ def test_it_is_fitted_to_the_training_images_as_they_are_and_tested_on_turned_on
     np.testing.assert_array_equal(data.batch(rows)["images"], turned.batch(rows, None)["images"])
     upright = Mnist(validation=50).open("train")
     assert data.fitting.fingerprint() == upright.fingerprint()
+
+
+def test_refitted_it_is_fitted_to_the_training_images_turned_as_far():
+    data = get_protocol("probe_rotated_90_refitted").data(recipe_of(pad=6)).open("test")
+    alone = get_protocol("probe_rotated_90").data(recipe_of(pad=6)).open("test")
+    assert data.tested.fingerprint() == alone.tested.fingerprint()
+    turned = RotatedMnist(validation=50, max_angle=90).open("train")
+    assert len(data.fitting) == len(turned) == len(alone.fitting)
+    rows = np.arange(20)
+    fitted = data.fitting.batch(rows)
+    np.testing.assert_array_equal(fitted["images"][:, 6:-6, 6:-6], turned.batch(rows, None)["images"])
+    np.testing.assert_array_equal(fitted["labels"], Mnist(validation=50).open("train").labels[:20])
+    with pytest.raises(ConfigError, match="refitted probes are of models of MNIST"):
+        get_protocol("probe_rotated_90_refitted").data(recipe_of(name="fashion_mnist"))
 
 
 def test_a_turned_digit_stands_in_the_middle_of_a_larger_canvas():

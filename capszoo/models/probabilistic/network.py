@@ -20,6 +20,7 @@ from capszoo.layers.generative import ScatteredCapsules
 from capszoo.models.architecture import ComposesTemplates, OptimisesLatents, Reconstructs
 from capszoo.models.bound import bound_objective
 from capszoo.models.probabilistic.clusters import objects_from_clusters
+from capszoo.models.probabilistic.convolutions import convolutions
 from capszoo.models.probabilistic.latent_optimisation import optimise_latents
 from capszoo.models.probabilistic.sleep_phase import sleep_objective
 from capszoo.progress import QUIET
@@ -127,7 +128,7 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
         if min(image_shape[:2]) < 4:
             raise ValueError(f"images must be at least 4x4. Received: {tuple(image_shape)}")
         images = keras.Input(image_shape, name="images")
-        parts = self._parts(self._features(images))
+        parts = self._parts(convolutions(images, self.channels))
         objects = self._objects(parts)
         selection = PartsFromObjects(
             self.objects,
@@ -151,14 +152,6 @@ class ProbabilisticCapsNet(Reconstructs, ComposesTemplates, OptimisesLatents):
             "reconstruction": renderer(parts[0], parts[1]),
         }
         return self.network(images, outputs)
-
-    def _features(self, images):
-        features = images
-        for number, strides in enumerate((2, 2, 1, 1), start=1):
-            features = keras.layers.Conv2D(
-                self.channels, 3, strides, padding="same", activation="elu", name=f"conv{number}"
-            )(features)
-        return features
 
     def _parts(self, features):
         """The outputs of `SampledCapsules`, of q(parts | image)."""
