@@ -70,8 +70,9 @@ def _plain(results):
 
 
 def _machines(results):
-    """What the speeds of cards were measured on, as the end of a caption."""
-    processors = sorted({speed.processor for speed in results.speeds().values()})
+    """What the speeds that are drawn were measured on, as the end of a caption."""
+    drawn = {name for points in _points(results).values() for name in points}
+    processors = sorted({speed.processor for name, speed in results.speeds().items() if name in drawn})
     return f" ({'; '.join(processors)})" if processors else ""
 
 

@@ -205,8 +205,12 @@ def test_an_error_of_zero_has_no_place_on_a_logarithmic_axis(results, trained, t
 
 def test_routings_are_drawn_against_parameters_and_against_the_speeds_in_cards(results, monkeypatch):
     speed = Speed(training=400.0, inference=1600.0, batch=32, processor="a processor", libraries="")
-    monkeypatch.setattr(Results, "speeds", lambda self: {"lstm_mnist": speed})
-    assert "a processor" in figures.captions(results)["results_costs"]
+    elsewhere = dataclasses.replace(speed, processor="another processor")
+    # The autoencoder has no test error, and so no place in the figure.
+    monkeypatch.setattr(Results, "speeds", lambda self: {"lstm_mnist": speed, "vae_mnist": elsewhere})
+    caption = figures.captions(results)["results_costs"]
+    assert "a processor" in caption
+    assert "another" not in caption
     card = get_preset("lstm_mnist").card
     (error,) = (100 * metric.value for metric in card.metrics if metric.protocol == "test_error")
     places = {"parameters": card.parameters, "images/s in training": 400, "images/s in inference": 1600}
