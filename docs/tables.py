@@ -141,7 +141,7 @@ def linear_probes():
             found = [upright, *(metrics[f"{prefix}probe{angle}{reading}"] for angle in turned)]
             rows.append([f"`{name}`, {what}", digits, *(f"{100 * (1 - m.value):.1f}" for m in found)])
         rows.append(["the paper's", "", *(f"{100 * (1 - m.paper):.0f}" for m in found)])
-    return markdown(["network", "the classifier has seen digits", "upright", "45", "90", "135", "180"], rows)
+    return markdown(["network", "classifier fitted to digits", "upright", "45", "90", "135", "180"], rows)
 
 
 def support_vectors():

@@ -14,8 +14,8 @@ options and on several models. These give a number, which a card may have:
                         name on masked poses; see `capszoo.protocols.support_vectors`
   probe, probe_rotated_45, probe_rotated_90, probe_rotated_135, probe_rotated_180, probe_affnist, probe_affnist_synth
                         a linear classifier on the variables of a generative model; with `presence_` before the name
-                        on presences alone; with `_refitted` behind the name fitted to turned digits too; see
-                        `capszoo.protocols.linear_probe`
+                        on presences alone; `probe_rotated_...` with `_refitted` behind the name fitted to digits turned
+                        as far; see `capszoo.protocols.linear_probe`
   clusters, presence_clusters
                         clusters of what objects explain, or of their presences, each told the name of one class; see
                         `capszoo.protocols.clusters`

@@ -1,6 +1,6 @@
 """What the variables of a generative model know of classes: a linear classifier is fitted to them.
 
-Smith et al. 2020, section 5, test it on digits that were turned or distorted as none was that the model has seen
+Smith et al. 2020, section 5, test it on digits that were turned or distorted in ways that the model has not seen
 (Table 1), or train the model on turned digits too (figure 4):
 
   probe                  the test images of the preset's own data set
@@ -12,8 +12,9 @@ Smith et al. 2020, section 5, test it on digits that were turned or distorted as
   probe_affnist_synth    our own affine digits, one of each of MNIST's test digits; not affNIST itself
 
 All but the refitted are fitted to the model's own training images, unaugmented. The paper does not say which of the two
-is its Table 1: poses help there the more the further digits are turned, as ours do where the classifier has seen turned
-digits and not otherwise; but its autoencoder's accuracies are like ours where it has not.
+is its Table 1 ("model trained on MNIST and evaluated on rotated MNIST"): poses help there more with turned digits than
+with upright ones, as ours do where the classifier has seen turned digits; fitted to upright ones ours harm from 90
+degrees on. But its autoencoder's accuracies are like ours where the classifier has seen upright digits only.
 
 The classifier sees poses and the logits of presences (the row t^0, A^0 of the table, and for an autoencoder its mean
 and deviation); with `presence_` before the name the logits alone (the row t^0).
@@ -151,7 +152,7 @@ _DATA = {
     },
     **{
         f"probe_rotated_{angle}_refitted": (
-            f"Fitted to training digits turned by up to {angle} degrees, tested on others (Table 1, read otherwise).",
+            f"Fitted to training digits turned by up to {angle} degrees, tested on test digits turned alike (Table 1).",
             functools.partial(turned_digits, max_angle=float(angle), refitted=True),
         )
         for angle in (45, 90, 135, 180)

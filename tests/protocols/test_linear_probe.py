@@ -1,4 +1,4 @@
-"""A linear classifier on what a network knows: fitted to upright digits, tested on turned ones."""
+"""A linear classifier on what a network knows: fitted to upright digits or turned ones, tested on turned ones."""
 
 import numpy as np
 import pytest

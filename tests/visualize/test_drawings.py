@@ -508,7 +508,10 @@ def test_an_overview_draws_whatever_a_model_has(drawings, matrix_model, pairs):
 
 @pytest.mark.parametrize(
     ("architecture", "drawings"),
-    [(ConvNet(channels=(2, 2), hidden=3), []), (VariationalAutoencoder(2, 3), ["reconstructions"])],
+    [
+        (ConvNet(channels=(2, 2), hidden=3), []),
+        (VariationalAutoencoder(latents=2, channels=2, hidden=3), ["reconstructions"]),
+    ],
 )
 def test_an_overview_of_a_network_without_routed_capsules_draws_what_its_roles_allow(
     architecture, drawings, images

@@ -34,8 +34,8 @@ class VariationalAutoencoder(Reconstructs):
 
     Parameters for 28x28x1: 102,544 of the decoder, 231,476 of the encoder.
     Source: Smith et al. 2020, section 4 (10 latents, 128 hidden units, over 100,000 parameters) and Table 1.
-    Differs from the paper: it says no more of it, and that of the decoder. The pixels' distribution is that of the
-    capsules.
+    Differs from the paper: it says no more, and this of the decoder alone. The encoder is ours, with the capsules'
+    convolutions; the pixels' distribution is that of the capsules.
     """
 
     latents: int = 10
