@@ -90,6 +90,8 @@ def test_the_recipe_is_what_the_weights_were_trained_by(name):
     assert train == published.recipe.train
     for part in ("model", "data", "stages"):
         assert getattr(recipe, part) == getattr(published.recipe, part)
+    for field in ("title", "reference", "deviations"):
+        assert getattr(recipe.card, field) == getattr(published.card, field)
 
 
 def test_sparse_capsules_know_more_of_affine_digits_than_dense_ones():
