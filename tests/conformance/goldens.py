@@ -961,6 +961,8 @@ MODELS = [
         models.SelfRoutingCapsNet(channels=(4, 6), strides=(2, 2), primary_types=3, primary_dim=4),
         outputs={"scores": (5,)},
         learning_rate=1e-2,
+        # Batch normalisation takes the mean of what they are added to.
+        unfelt=("conv1/bias", "conv2/bias", "activations/bias"),
     ),
     ModelGolden(
         "heinsen",
@@ -973,6 +975,8 @@ MODELS = [
         models.InvertedAttentionCapsNet(channels=(6, 8), blocks=(1, 1), primary_types=3, conv_types=(5,)),
         outputs={"scores": (5,), "poses": (5, 4, 4)},
         learning_rate=1e-2,
+        # One number, added to the logits of all classes, which the softmax of the loss does not feel.
+        unfelt=("class_logits/bias",),
     ),
     ModelGolden(
         "matrix_em",
