@@ -120,6 +120,8 @@ def test_the_training_model_has_the_weights_of_the_inference_model_and_no_others
 def test_a_gradient_reaches_every_parameter(golden, model, objective, batch):
     _, gradients = loss_and_gradients(model, objective, batch)
     rounding = 1e-6 + 1e-5 * max(np.abs(array).max() for array in arrays(gradients))
+    for end in golden.unfelt:
+        assert any(weight.path.endswith(end) for weight in model.trainable_weights), end
     for weight, gradient in zip(model.trainable_weights, gradients, strict=True):
         assert gradient is not None, f"{weight.path} gets no gradient"
         assert np.all(np.isfinite(gradient)), weight.path
