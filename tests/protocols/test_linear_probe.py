@@ -94,6 +94,17 @@ def test_the_error_is_measured_and_named_beside_the_papers():
     assert evaluate(Coarse(), recipe_of(), "presence_probe").value > known.value
 
 
+def test_the_fit_is_the_minimum_itself():
+    data = get_protocol("probe").data(recipe_of()).open("test")
+    features, labels = get_protocol("probe").features(Coarse(), data.fitting)
+    scaler, regression = get_protocol("probe").fitted(Coarse(), data.fitting)
+    standardised = scaler.transform(features)
+    residual = regression.predict_proba(standardised) - np.eye(10)[labels]
+    slope = (standardised.T @ residual + regression.coef_.T) / len(labels)
+    assert abs(slope).max() < 2e-6
+    assert abs(residual.mean(axis=0)).max() < 2e-6
+
+
 def test_scores_are_probabilities_of_all_classes():
     split = get_protocol("probe").data(recipe_of()).open("test")
     for name in ("probe", "presence_probe"):
