@@ -127,8 +127,8 @@ class LinearProbeError(FittedClassifierError):
     def features(self, model, split, progress=QUIET):
         outputs, labels = capsule_outputs(model, split, self.outputs, progress=progress)
         names = [name for name in self.outputs if name in outputs]
-        rows = [outputs[name].reshape(len(labels), -1) for name in names]
-        return np.concatenate(rows, axis=-1, dtype=np.float64), labels
+        columns = [outputs[name].reshape(len(labels), -1) for name in names]
+        return np.concatenate(columns, axis=-1, dtype=np.float64), labels
 
     def unfitted(self):
         with extra("train"):
