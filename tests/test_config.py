@@ -181,6 +181,7 @@ def test_values_arrive_as_the_type_of_their_field(write, key, text, value):
         ("minimum_learning_rate", "nan"),
         ("gradient_clip", 0.0),
         ("gradient_clip", "nan"),
+        ("gradient_clip", "inf"),
         ("precision", "float17"),
     ],
 )

@@ -6,19 +6,25 @@ from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.training.checkpoint import FILE
 from capszoo.training.files import write_text
-from capszoo.training.folder import RECIPE, changes
+from capszoo.training.folder import BEST, LOG, RECIPE, changes
 
 
 def claim(recipe, directory):
     """Writes the recipe into the folder of a run, or finds the same one beside a checkpoint there.
 
-    Errors: `ConfigError` for a checkpoint of another recipe, and for one without any; for options that would be others
-    when they are read again, such as those of a type that YAML does not have.
+    Errors: `ConfigError` for a checkpoint of another recipe, for one without any, and for a run without its checkpoint;
+    for options that would be others when they are read again, such as those of a type that YAML does not have.
     """
     for kind in ("model", "data"):
         _require_readable(kind, getattr(recipe, kind))
     path = directory / RECIPE
     if not (directory / FILE).exists():
+        left = [name for name in (BEST, LOG) if (directory / name).exists()]
+        if left:
+            raise ConfigError(
+                f"{directory} has the {left[0]} of a run and no {FILE}, so that it cannot go on. Put it back, or give "
+                "another folder with --out."
+            )
         write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
         return
     if not path.exists():

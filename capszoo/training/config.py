@@ -20,8 +20,9 @@ class TrainConfig:
       images: number of training images that are used, drawn from the training split by the seed; None uses all.
       seed: everything random follows from it: initial weights, order, augmentation; in [0, 2^32).
       start_from: what to begin with: a preset, the folder of a run or a file of weights, wherever it has one of the
-        model's in its shape. Class capsules that were trained on other classes than the data's are not taken over.
-        None begins with random weights, or in a recipe with stages with those of the stage before.
+        model's in its shape. Class capsules that were trained on other classes than the data's are not taken over;
+        those of a file are, since it does not name its classes. None begins with random weights, or in a recipe with
+        stages with those of the stage before.
       freeze: a stage of the network; the layers below it learn nothing.
       pretrained_rate: what the learning rate of weights that come from `start_from` is multiplied with, in (0, 1];
         weight decay stays that of the full rate.
@@ -91,9 +92,9 @@ class TrainConfig:
             raise ConfigError(f"train.pretrained_rate: must be in (0, 1]. Received: {self.pretrained_rate}")
         if self.average is not None and not 0 < self.average < 1:
             raise ConfigError(f"train.average: must be in (0, 1) or null. Received: {self.average}")
-        if self.gradient_clip is not None and not self.gradient_clip > 0:
+        if self.gradient_clip is not None and not 0 < self.gradient_clip < math.inf:
             raise ConfigError(
-                f"train.gradient_clip: must be positive or null. Received: {self.gradient_clip}"
+                f"train.gradient_clip: must be positive and finite, or null. Received: {self.gradient_clip}"
             )
         if self.stop_at_error is not None and not 0 <= self.stop_at_error <= 1:
             raise ConfigError(

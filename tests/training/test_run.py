@@ -713,6 +713,14 @@ def test_a_checkpoint_without_its_recipe_is_an_error_and_not_another_training(fi
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
 
 
+@pytest.mark.parametrize("left", ["best.safetensors", "log.jsonl"])
+def test_a_run_without_its_checkpoint_is_an_error_and_not_another_training(finished, tmp_path, left):
+    (tmp_path / left).write_bytes((finished.directory / left).read_bytes())
+    with pytest.raises(ConfigError, match=rf"has the {left} of a run and no checkpoint\.safetensors"):
+        train(finished.recipe, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [left]
+
+
 def test_a_checkpoint_from_beyond_the_end_is_an_error(finished, tmp_path):
     directory = copy_run(finished.directory, tmp_path / "run")
     arrays, metadata = read_arrays(directory / "checkpoint.safetensors")
