@@ -52,9 +52,10 @@ def trained(name, weights=None):
     from capszoo.zoo.recipes import is_run
 
     if weights is None and is_run(name):
-        from capszoo.training.folder import load_run
+        from capszoo.training.folder import load_run, require_same_images
 
         recipe, model, best = load_run(name)
+        require_same_images(recipe, name)
         return Subject(name, recipe, model, best["step"])
     import capszoo as zoo
 

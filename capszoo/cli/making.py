@@ -42,13 +42,14 @@ def finetune(
     """Train a preset on other data, measure it, and write its card; the run is then used like a preset."""
     import capszoo as zoo
     from capszoo.progress.terminal import TerminalProgress
+    from capszoo.zoo.recipes import named
 
     with TerminalProgress() as progress:
         card, folder = zoo.finetune(name, data, out, overrides=overrides or (), progress=progress)
     for metric in card.metrics:
         typer.echo(metric.sentence())
     typer.echo(
-        f"run folder: {folder}; use it like a preset: capszoo predict --model {shlex.quote(str(folder))} PICTURE"
+        f"run folder: {folder}; use it like a preset: capszoo predict --model {shlex.quote(named(folder))} PICTURE"
     )
 
 

@@ -41,17 +41,22 @@ def evaluate(
     subject = trained(name, weights)
     if json_file:  # What is measured for hours must find its place.
         json_file.parent.mkdir(parents=True, exist_ok=True)
+    names = protocol or subject.recipe.card.protocols or ["test_error"]
+    for each in names:  # A wrong name is better known now than after hours of the others.
+        _protocol(each, options)
     results, missing = [], []
-    for each in protocol or subject.recipe.card.protocols or ["test_error"]:
-        try:
-            result, rows, notes = _measure("evaluate", [subject], each, options, out, weights)
-        except DataNotFound as error:
-            missing.append(f"{each}: {error}")
-            continue
-        _print(rows if len(rows) > 1 else [], notes)
-        results.append(result.to_mapping())
-    if json_file:
-        write_text(json_file, json.dumps(results, indent=1) + "\n")
+    try:
+        for each in names:
+            try:
+                result, rows, notes = _measure("evaluate", [subject], each, options, out, weights)
+            except DataNotFound as error:
+                missing.append(f"{each}: {error}")
+                continue
+            _print(rows if len(rows) > 1 else [], notes)
+            results.append(result.to_mapping())
+    finally:
+        if json_file:
+            write_text(json_file, json.dumps(results, indent=1) + "\n")
     if missing and (protocol or not results):
         raise DataNotFound("\n".join(missing))
     for text in missing:
@@ -126,10 +131,13 @@ def bench(
         str | None, typer.Option(help="Also, or only, measure a routing alone: em or dynamic.")
     ] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(help="Images a batch; give several [default: 1, 8, 32].")
+        list[int] | None,
+        typer.Option(
+            help="Images a batch; give several [default: 1, 8, 32], or with --side one [default: 8]."
+        ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="For how long rounds of each comparison begin: 5 to 40.")
+        float, typer.Option(help="For so many seconds rounds of each comparison begin; 5 to 40 rounds.")
     ] = 4.0,
     bundle: Annotated[
         Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
@@ -157,8 +165,12 @@ def bench(
         raise ValueError("a recipe, --routing-alone or --record is needed.")
     if side:
         _refuse({"--bundle": bundle}, "is not for --side")
+        if batch and len(batch) > 1:
+            raise ValueError("--side takes one --batch.")
     else:
         _refuse({"--classes": classes}, "needs --side")
+    if recipe is None and not record:
+        _refuse({"--batch": batch, "--bundle": bundle}, "needs a recipe")
     if record:
         _refuse(
             {
@@ -236,15 +248,21 @@ def _compare(subjects, name, options, out):
     _print(rows, notes)
 
 
-def _measure(verb, subjects, name, options=None, out=None, weights=None):
-    """A protocol's result, its rows and its notes; writes it with its drawings into `out`."""
+def _protocol(name, options):
+    """The protocol of that name with the options of the command line."""
     from capszoo.config import apply_overrides
-    from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols import get_protocol
-    from capszoo.training.files import write_figure, write_text
 
     given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
-    protocol = get_protocol(name, given)
+    return get_protocol(name, given)
+
+
+def _measure(verb, subjects, name, options=None, out=None, weights=None):
+    """A protocol's result, its rows and its notes; writes it with its drawings into `out`."""
+    from capszoo.progress.terminal import TerminalProgress
+    from capszoo.training.files import write_figure, write_text
+
+    protocol = _protocol(name, options)
     words = plugins.command(verb, *(subject.name for subject in subjects), "--protocol", name)
     for flag, values in (("--set", options or ()), ("--weights", [weights] if weights else ())):
         words += [word for value in values for word in (flag, str(value))]

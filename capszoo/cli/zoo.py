@@ -147,15 +147,17 @@ def export(
     from capszoo.protocols.tables import show
 
     preset = zoo.get_preset(name)
-    name = checked_name(model_name or preset.name)
+    exported = checked_name(model_name or preset.name)
     if record and (weights or model_name or preset.run or preset.card is None):
         raise ValueError(
             "--record is for a preset and its published weights. "
             f"Received: {weights or model_name or preset.run or name}"
         )
-    model = zoo.load(preset.run or preset.name, weights=weights)
-    report = zoo.export(model, out, name=name, version=version, int8=int8)
-    typer.echo(f"{out / name / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes")
+    model = zoo.load(name, weights=weights)
+    report = zoo.export(model, out, name=exported, version=version, int8=int8)
+    typer.echo(
+        f"{out / exported / str(version)}: {sum(f['bytes'] for f in report['files'].values()):,} bytes"
+    )
     typer.echo("Reloaded without capszoo and compared with the Keras model:")
     show(export_table(report))
     if record:
@@ -163,7 +165,7 @@ def export(
         from capszoo.exporting import record_exports
         from capszoo.progress.terminal import TerminalProgress
 
-        bundle = out / name / str(version)
+        bundle = out / exported / str(version)
         with TerminalProgress() as progress:
             record_exports(preset, bundle, progress, compare_bundle(model, bundle))
 

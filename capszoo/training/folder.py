@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from capszoo.config import ConfigError, read_yaml
+from capszoo.training.checkpoint import FILE as CHECKPOINT
 from capszoo.training.recipe import parse_recipe
-from capszoo.training.weight_files import WeightsError, load_weights
+from capszoo.training.weight_files import WeightsError, load_weights, read_header
 
 RECIPE, BEST, LOG = "recipe.yaml", "best.safetensors", "log.jsonl"
 
@@ -65,6 +66,19 @@ def load_best(recipe, directory):
     if not {"step", "error"} <= metadata.keys():
         raise WeightsError(f"{path} does not say of which step and error it is: no run has written it.")
     return model, metadata
+
+
+def require_same_images(recipe, directory):
+    """Errors: `ConfigError` for a run that was trained on other images than those that its data have now.
+
+    What was trained on may be among the test images then. Nothing is known of a run whose checkpoint is gone.
+    """
+    path = Path(directory) / CHECKPOINT
+    images = read_header(path)[1].get("images") if path.exists() else None
+    if images not in (None, recipe.data.open("train").fingerprint()):
+        raise ConfigError(
+            f"{directory} was trained on other images than those that are there now. Train anew, with another --out."
+        )
 
 
 def read_log(directory) -> list[dict]:

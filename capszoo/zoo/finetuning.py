@@ -22,6 +22,7 @@ from capszoo.zoo.card import Card, read_card, write_card
 from capszoo.zoo.locating import CARD
 from capszoo.zoo.presets import get_preset
 from capszoo.zoo.publishing import make_card
+from capszoo.zoo.recipes import named
 from capszoo.zoo.starting import find_start
 
 EPOCHS = 10
@@ -71,7 +72,7 @@ def _measure(recipe, directory, progress):
     if recipe.model.has(ShiftsScores):
         calibrate(recipe, model)
         save_weights(model, directory / BEST, metadata=best)
-    command = shlex.join(plugins.command("evaluate", str(directory), "--protocol", "test_error"))
+    command = shlex.join(plugins.command("evaluate", named(directory), "--protocol", "test_error"))
     measured = evaluate(model, recipe, get_protocol("test_error"), command=command, progress=progress)
     card = make_card(recipe, model, directory, best, [measured], {directory / BEST: "float32"})
     write_card(card, directory)

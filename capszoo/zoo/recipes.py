@@ -27,6 +27,11 @@ def is_run(name: str) -> bool:
     return (Path(name) / RUN).is_file() and str(name) not in names()
 
 
+def named(folder: str | Path) -> str:
+    """The folder of a run as commands take it: one with a preset's name as `./NAME`."""
+    return f"./{folder}" if str(folder) in names() else str(folder)
+
+
 # Names that presets had before.
 FORMER_NAMES = {
     "dense_mnist": "unmasked_mnist",

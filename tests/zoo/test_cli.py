@@ -16,7 +16,9 @@ from capszoo.cli import measuring
 from capszoo.cli.tables import comparison_table
 from capszoo.config import ConfigError
 from capszoo.data import DataNotFound
+from capszoo.training.weight_files import read_arrays, write_arrays
 from capszoo.zoo.presets import get_preset
+from capszoo.zoo.recipes import named
 
 
 @pytest.fixture
@@ -219,11 +221,42 @@ def test_the_folder_of_a_run_is_trained_where_it_is(zoo, published, run, tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_with_a_presets_name_is_meant_by_its_path(zoo, published, tmp_path, monkeypatch):
+def test_a_run_with_a_presets_name_is_meant_by_its_path(zoo, published, run, tmp_path, monkeypatch):
     shutil.copytree(published / "run", tmp_path / "tiny_mnist")
     monkeypatch.chdir(tmp_path)
     assert capszoo.get_preset("tiny_mnist").run is None
     assert capszoo.get_preset("./tiny_mnist").run == Path("tiny_mnist")
+    assert [named(Path(name)) for name in ("./tiny_mnist", "runs/tiny_mnist")] == [
+        "./tiny_mnist",
+        "runs/tiny_mnist",
+    ]
+    exported = []
+
+    def export(model, out, **_):
+        exported.append(model.preset.run)
+        return {"files": {}, "deviations": {}}
+
+    monkeypatch.setattr(capszoo, "export", export)
+    run("export", "./tiny_mnist", "--out", tmp_path / "models")
+    assert exported == [Path("tiny_mnist")]
+
+
+def test_a_run_whose_pictures_have_changed_is_not_measured(zoo, published, run, tmp_path):
+    """What it was trained on may be among the test pictures now."""
+    folder = tmp_path / "pets"
+    shutil.copytree(published / "run", folder)
+    arrays, metadata = read_arrays(folder / "checkpoint.safetensors")
+    write_arrays(folder / "checkpoint.safetensors", arrays, metadata | {"images": "others"})
+    status, _, err = run("evaluate", folder)
+    assert status == 1
+    assert f"{folder} was trained on other images than those that are there now" in err
+
+
+def test_a_wrong_protocol_is_said_before_the_others_are_measured(zoo, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "_measure", lambda *_: pytest.fail("measured"))
+    status, _, err = run("evaluate", "tiny_mnist", "--protocol", "test_error", "--protocol", "test_eror")
+    assert status == 1
+    assert "did you mean 'test_error'" in err
 
 
 def test_damaged_weights_end_every_command_that_needs_them(zoo, run, pictures, tmp_path):
