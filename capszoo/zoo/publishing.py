@@ -18,13 +18,19 @@ from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET
 from capszoo.protocols import NumberProtocol, evaluate, get_protocol, provenance
 from capszoo.search import record as searches
-from capszoo.training.checkpoint import FILE as CHECKPOINT
-from capszoo.training.folder import BEST, changes, load_best, read_log, stage_folder
+from capszoo.search.recipe import parse_recipe
+from capszoo.training.folder import (
+    BEST,
+    changes,
+    load_best,
+    read_log,
+    require_same_images,
+    stage_folder,
+)
 from capszoo.training.weight_files import (
     WeightsError,
     load_weights,
     read_arrays,
-    read_header,
     save_weights,
     write_arrays,
 )
@@ -55,8 +61,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
 
     Scores that the loss determines but for a shift of their logits are shifted before, see `calibrate`.
     An earlier preset of the name is replaced once everything is measured; whoever reads finds one of both, whole. Its
-    card's speed, which depends on no weight, is handed on where it is of the same network. A protocol whose data are
-    missing is reported and left out of the card, unless the earlier card has it.
+    card's speed, which depends on no weight, is handed on where network and shape of its images are the same. A
+    protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
     Errors: `ConfigError` for a run of another recipe, of other training images or without its end, for another `dtype`,
     where another process publishes the preset, for the name of a preset of another architecture or data set, and in the
     package's own folder for code that is not committed, since nobody could measure the same again;
@@ -82,7 +88,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
         metrics = _measure(model, recipe, before, progress)
         kinds = ((WEIGHTS, dtype), (CHECK, "float32"))
         card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
-        if earlier and earlier.recipe["model"] == card.recipe["model"]:
+        if earlier and _of_same_network(earlier, recipe):
             card = dataclasses.replace(card, speed=earlier.speed)
         if found:
             card = dataclasses.replace(card, search=found)
@@ -125,10 +131,16 @@ def _require_finished(recipe, run):
         raise ConfigError(
             f"{run} has come to {reached}, of {recipe.train.epochs} epochs: train it to its end."
         )
-    if (run / CHECKPOINT).exists():
-        images = read_header(run / CHECKPOINT)[1].get("images")
-        if images not in (None, recipe.data.open("train").fingerprint()):
-            raise ConfigError(f"{run} was trained on other images than those that are there now.")
+    require_same_images(recipe, run)
+
+
+def _of_same_network(card, recipe):
+    """Whether a card is of the network of `recipe`, for images of the same shape."""
+    try:
+        before = parse_recipe(recipe.name, card.recipe)
+    except ConfigError:
+        return False
+    return before.model == recipe.model and before.data.image_shape == recipe.data.image_shape
 
 
 def _require_committed(target):

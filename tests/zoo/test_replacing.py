@@ -115,11 +115,20 @@ def test_two_processes_do_not_publish_the_same_preset_at_once(zoo, published):
     assert (zoo / "card.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(("iterations", "kept"), [(None, True), (2, False)])
-def test_new_weights_keep_the_speed_that_was_measured_of_the_same_network(zoo, published, iterations, kept):
+@pytest.mark.parametrize(
+    ("part", "option", "kept"),
+    [
+        ("model", {}, True),
+        ("data", {"shift": 1}, True),
+        ("model", {"num_iterations": 2}, False),
+        ("data", {"pad": 2}, False),
+        ("model", {"former": 2}, False),
+    ],
+)
+def test_new_weights_keep_the_speed_that_was_measured_of_the_same_network(zoo, published, part, option, kept):
     card, speed = read_card(zoo / "card.json"), Speed(7.0, 9.0, 32, "a processor", "libraries")
-    earlier = card.recipe["model"] | ({"num_iterations": iterations} if iterations else {})
-    write_card(dataclasses.replace(card, speed=speed, recipe={**card.recipe, "model": earlier}), zoo)
+    earlier = {**card.recipe, part: card.recipe[part] | option}
+    write_card(dataclasses.replace(card, speed=speed, recipe=earlier), zoo)
     assert publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent).speed == (
         speed if kept else None
     )
