@@ -213,13 +213,18 @@ def _common_data(subjects):
     for subject in subjects:
         other = subject.recipe.data
         # Options that only training knows, such as which toy validates, may differ.
-        if other != data and other.open("test").fingerprint() != data.open("test").fingerprint():
+        if other != data and _taken(other) != _taken(data):
             raise ConfigError(
                 f"the models must take the same images. Received: {data} and, of {subject.name}, {other}"
             )
     if data.labels_per_image != 1:
         raise ConfigError(f"attacks need one label per image. Received: {data.labels_per_image}")
     return data
+
+
+def _taken(data):
+    """What a model is given of the test split: its images, and what becomes of them."""
+    return data.open("test").fingerprint(), data.preprocessing
 
 
 def _grey(data):

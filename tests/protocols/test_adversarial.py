@@ -1,5 +1,6 @@
 """Curves of figure 3 count the right images, attacked by the right model."""
 
+import dataclasses
 import json
 
 import keras
@@ -263,11 +264,18 @@ def test_pictures_of_ones_own_are_attacked_before_they_are_standardised(tmp_path
     assert (images <= high + 1e-5).all()
 
 
-def test_models_that_take_other_images_or_share_a_name_are_refused(recipe):
+def test_models_that_take_other_images_or_share_a_name_are_refused(recipe, tmp_path):
     first = subject(recipe, "a", 0)
     other = Subject("b", recipe("tiny_cnn", "data.standardise=false", "data.jitter=raw"), None)
     with pytest.raises(ConfigError, match="the same images"):
         AttackProtocol().measure([first, other])
+    data = Folder(path=str(write_folder(tmp_path / "own", count=4)), size=8, channels=1)
+    own = [
+        Subject(name, dataclasses.replace(first.recipe, data=each), None)
+        for name, each in (("a", data), ("b", dataclasses.replace(data, standardise=True)))
+    ]
+    with pytest.raises(ConfigError, match="the same images"):
+        AttackProtocol().measure(own)
     with pytest.raises(ConfigError, match="a name of its own"):
         AttackProtocol().measure([first, first])
 
