@@ -148,8 +148,8 @@ def shares(keys, labels, test, validation):
     )
     for label in sorted(set(labels)):
         own = [i for i in order if labels[i] == label]
-        # At least one each of what is asked for, where there are enough.
-        tested = math.ceil(test * len(own)) if len(own) > 1 else 0
+        # At least one each of what is asked for, where there are enough, and one to train.
+        tested = min(math.ceil(test * len(own)), len(own) - 1)
         validated = min(math.ceil(validation * len(own)), max(0, len(own) - tested - 1))
         parts[own[:tested]] = "test"
         parts[own[tested : tested + validated]] = "validation"

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import math
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -86,8 +87,9 @@ def tfds_folders() -> list[Path]:
 def newest_version(name, folders):
     """Where the newest version of a data set lies in the first of `folders` with a prepared copy; None without one."""
     for folder in folders:
-        # TFDS writes into a folder `incomplete...` first.
-        found = [path.parent for path in (folder / name).glob("[0-9]*/dataset_info.json")]
+        # TFDS writes into a folder `incomplete...` first, and users rename copies.
+        found = [path.parent for path in (folder / name).glob("*/dataset_info.json")]
+        found = [path for path in found if re.fullmatch(r"\d+(\.\d+)*", path.name)]
         if found:
             return max(found, key=lambda path: tuple(map(int, path.name.split("."))))
     return None

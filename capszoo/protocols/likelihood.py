@@ -126,7 +126,8 @@ class LikelihoodProtocol(Protocol):
         from capszoo.visualize import draw_parse, draw_samples
 
         first = subjects[0]
-        pictures = first.recipe.data.open("test").batch(np.arange(8), None)["images"]
+        split = first.recipe.data.open("test")
+        pictures = split.batch(np.arange(min(8, len(split))), None)["images"]
         return {"parse": draw_parse(first.model, pictures), "samples": draw_samples(first.model)}
 
 

@@ -219,7 +219,8 @@ class SparsityProtocol(Protocol):
 
         (subject,) = subjects
         data = subject.recipe.data
-        batch = data.open("test").batch(np.arange(DRAWN), None)
+        split = data.open("test")
+        batch = split.batch(np.arange(min(DRAWN, len(split))), None)
         poses, _ = self._inferred(subject, batch)
         drawn = {condition: layers["class_capsules"] for condition, layers in poses.items()}
         return {"inferred": draw_inferred_poses(batch["images"], drawn, batch["labels"], data.class_names)}

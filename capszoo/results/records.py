@@ -99,7 +99,9 @@ def measured_in(folder) -> list[Record]:
 
     Errors: `ConfigError` naming the file that is not readable.
     """
-    return [read_record(path) for path in sorted(Path(folder).glob("*/*.json"))]
+    # The page may be written into a folder in there.
+    paths = [path for path in sorted(Path(folder).glob("*/*.json")) if path.name != LEDGER]
+    return [read_record(path) for path in paths]
 
 
 def read_record(path) -> Record:

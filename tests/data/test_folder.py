@@ -87,6 +87,12 @@ def test_two_pictures_of_a_class_leave_none_for_validation(tmp_path):
         data.open("validation")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 10])
+def test_a_picture_of_each_class_is_left_to_train(count):
+    parts = shares([f"{i}.png" for i in range(count)], [0] * count, 0.9, 0.05)
+    assert np.count_nonzero(parts == "train") == 1
+
+
 def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):
     root = write_folder(tmp_path / "pictures", count=4)
     (root / CLASSES[0] / ".ipynb_checkpoints").mkdir()

@@ -114,7 +114,7 @@ def test_prepared_copies_come_first_only_where_tensorflow_does_the_work(monkeypa
 
 
 def test_the_newest_version_is_read_and_none_that_is_not_whole(tmp_path):
-    for version in ("1.0.9", "1.0.10", "incomplete.A_9.0.0"):
+    for version in ("1.0.9", "1.0.10", "incomplete.A_9.0.0", "1.0.11.bak"):
         (tmp_path / "whole" / "toys" / version).mkdir(parents=True)
         (tmp_path / "whole" / "toys" / version / "dataset_info.json").touch()
     (tmp_path / "part" / "toys" / "incomplete.A_9.0.0").mkdir(parents=True)

@@ -182,6 +182,8 @@ def test_another_number_of_published_weights_is_measured_on_them(trained, tmp_pa
 
 def test_a_number_that_is_not_readable_names_its_file(results, trained, tmp_path):
     work(results, ["first"], tmp_path)
+    write_records(tmp_path / "page", measured_in(tmp_path))
+    assert len(measured_in(tmp_path)) == len(list(tmp_path.glob("*/test_error.json")))
     path = next(tmp_path.glob("*/test_error.json"))
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match=path.parent.name):
