@@ -39,9 +39,7 @@ def distributions():
 def require_distributions():
     """Errors: `MissingExtra` where there is no TensorFlow Probability; found out without importing it."""
     if importlib.util.find_spec("tensorflow_probability") is None:
-        raise MissingExtra(
-            f"probabilistic capsules need TensorFlow Probability: pip install 'capszoo[{_extra()}]'"
-        )
+        raise MissingExtra(f"this network needs TensorFlow Probability: pip install 'capszoo[{_extra()}]'")
 
 
 def _extra():
