@@ -55,8 +55,9 @@ class HeinsenRouting(_RoutingByPosition):
         super().build(votes_shape)
         children, parents, _ = votes_shape[-3:]
         shape, deviation = ((parents,), 1.0) if self.shared_betas else ((parents, children), 1.0 / children)
-        initializer = keras.initializers.RandomNormal(stddev=deviation)
         for name in ("beta_use", "beta_ignore"):
+            # One for each: an initializer draws the same numbers whenever it is asked.
+            initializer = keras.initializers.RandomNormal(stddev=deviation)
             setattr(self, name, self.add_weight(name=name, shape=shape, initializer=initializer))
 
     def route(self, votes, activations, count, return_history=False):

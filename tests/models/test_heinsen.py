@@ -51,6 +51,14 @@ def test_it_has_the_published_parameters():
     assert trainable_parameters(HeinsenCapsNet().build((96, 96, 2), 5)) == 271_688
 
 
+@pytest.mark.parametrize("shared_betas", [True, False])
+def test_fresh_benefits_and_costs_differ(shared_betas):
+    routing = HeinsenRouting(shared_betas=shared_betas)
+    routing.build((None, 64, 5, 16))
+    difference = np.asarray(routing.beta_use) - np.asarray(routing.beta_ignore)
+    assert np.std(difference) * (1 if shared_betas else 64) > 0.5
+
+
 def test_it_classifies_in_iterations():
     assert HeinsenCapsNet().has(Classifies)
     assert HeinsenCapsNet().has(RoutesIteratively)
