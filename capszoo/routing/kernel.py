@@ -11,7 +11,8 @@ from capszoo.routing.consensus import _ConsensusRouting
 
 # Keeps the logarithm of a child's activation finite.
 ACTIVATION_FLOOR = 1e-6
-# With these a fresh parent's activation depends on its votes: from about 0.1 without agreement to 0.9 with full.
+# With these a fresh parent's activation depends on its votes: from about 0.1 without agreement to 0.9 with full. Theta1
+# is for a kernel of at most one.
 INITIAL = {"theta1": 4.0, "theta2": -2.0, "log_theta3": 0.0}
 
 
@@ -37,8 +38,9 @@ class KernelRouting(_ConsensusRouting):
         their logarithms are learned: weights `log_alpha`, `log_beta`, `log_theta3`.
       w_q = softmax(`mixing[Q]`), sigma_q = exp(`log_scales[Q]`): the `components` (Q) Gaussians of this layer.
       num_iterations: updates of the coefficients after the uniform ones.
-      initial values, all positive: `alpha`, `beta`, and `scales`, the smallest and the largest sigma_q. Poses are means
-        and shrink from layer to layer; scales from 1/32 to 1 suit all of them.
+      initial values, all positive: `alpha`, `beta`, and `scales`, the smallest and the largest sigma_q, between which a
+        single one begins, in the middle of their logarithms. Poses are means and shrink from layer to layer; scales
+        from 1/32 to 1 suit all of them.
       kernel: "gaussian" as above, or "spectral", a mixture over frequencies in every dimension of the pose,
         k(mu, V) = sum_q w_q * sum_d exp(-2 pi^2 r_d^2 nu_qd) * cos(2 pi r_d m_qd), r = mu - V, where
         nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree. Along D the
@@ -80,6 +82,8 @@ class KernelRouting(_ConsensusRouting):
         super().build(votes_shape)
         parents, dimensions = votes_shape[-2:]
         initial = {"log_alpha": math.log(self.alpha), "log_beta": math.log(self.beta), **INITIAL}
+        if self.kernel == "spectral":
+            initial["theta1"] /= dimensions
         for name, value in initial.items():
             initializer = keras.initializers.Constant(value)
             setattr(self, name, self.add_weight(name=name, shape=(parents,), initializer=initializer))
@@ -186,8 +190,10 @@ class KernelRouting(_ConsensusRouting):
         }
 
     def _spread_scales(self, shape, dtype=None):
-        """Logarithms of evenly spaced ratios from the smallest to the largest scale."""
-        return ops.convert_to_tensor(np.log(np.geomspace(*self.scales, shape[0])), dtype=dtype)
+        """Logarithms of evenly spaced ratios from the smallest to the largest scale; of one the middle of them."""
+        ends = np.log(self.scales)
+        logarithms = np.linspace(*ends, shape[0]) if shape[0] > 1 else [ends.mean()]
+        return ops.convert_to_tensor(logarithms, dtype=dtype)
 
 
 def _log(activations):

@@ -132,8 +132,15 @@ def test_the_initial_gaussians_are_all_different():
     assert np.all(np.diff(layer.log_scales) > 0.1)
 
 
-def test_a_fresh_parent_is_active_with_agreement_and_inactive_without():
-    layer = KernelRouting()
+def test_a_single_gaussian_begins_between_the_scales():
+    layer = KernelRouting(1)
+    layer.build((None, CHILDREN, PARENTS, DEPTH))
+    np.testing.assert_allclose(np.exp(layer.log_scales), [(1 / 32) ** 0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "spectral"])
+def test_a_fresh_parent_is_active_with_agreement_and_inactive_without(kernel):
+    layer = KernelRouting(kernel=kernel)
     layer.build((None, CHILDREN, PARENTS, DEPTH))
     votes, present = 3 * problem(1)[0], np.ones((1, CHILDREN))
     assert np.min(layer(np.ones_like(votes), present)[1]) > 0.85
