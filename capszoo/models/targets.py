@@ -8,7 +8,8 @@ def check_labels(labels, num_classes, labels_per_image=1):
     """Labels as integers `[N]`, or `[N, k]` where an image has k of them.
 
     where:
-      labels: integers `[N]` or `[N, 1]`, `[N, k]`, or one-hot rows `[N, O]` (k-hot where an image has k labels).
+      labels: integers `[N]` or `[N, 1]`, different ones `[N, k]`, or one-hot rows `[N, O]` (k-hot
+        where an image has k labels).
       num_classes, labels_per_image: O and k.
 
     Errors: `ValueError` for anything else: another shape would broadcast, and train something that looks like success.
@@ -36,6 +37,8 @@ def check_labels(labels, num_classes, labels_per_image=1):
             f"labels must be in [0, {num_classes}), as the network has {num_classes} classes. Received: "
             f"{labels.min()} to {labels.max()}"
         )
+    if k > 1 and (np.diff(np.sort(labels, axis=1), axis=1) == 0).any():
+        raise ValueError(f"the {k} labels of an image must be different classes.")
     return labels.astype("int64")
 
 
@@ -56,8 +59,12 @@ def label_tensors(labels, num_classes, labels_per_image=1):
         valid = ops.logical_and(whole, ops.sum(hot, axis=-1) == ops.sum(values, axis=-1))
         valid = ops.logical_and(valid, ops.sum(hot, axis=-1) == k)
     elif shape[1:] in ((), (1,)) if k == 1 else shape[1:] == (k,):
-        rows = ops.reshape(ops.cast(labels, "int32"), (-1, k))
+        given = ops.reshape(labels, (-1, k))
+        rows = ops.cast(given, "int32")
         valid = ops.all(ops.logical_and(rows >= 0, rows < num_classes), axis=-1)
+        valid = ops.logical_and(valid, ops.all(ops.cast(rows, given.dtype) == given, axis=-1))
+        ordered = ops.sort(rows, axis=-1)
+        valid = ops.logical_and(valid, ops.all(ordered[:, 1:] != ordered[:, :-1], axis=-1))
     else:
         expected = "[B]" if k == 1 else f"[B, {k}]"
         raise ValueError(f"labels must be integers {expected}. Received: {labels.dtype} of shape {shape}")

@@ -124,11 +124,17 @@ def test_two_labels_an_image_come_as_rows():
     np.testing.assert_array_equal(check_labels(hot, 10, 2), pairs)
     with pytest.raises(ValueError, match=r"\[N, 2\]"):
         check_labels(LABELS, 10, 2)
+    with pytest.raises(ValueError, match="must be different classes"):
+        check_labels([[1, 3], [3, 3]], 10, 2)
 
 
 def test_a_stream_of_what_is_no_label_has_no_loss():
     _, valid = label_tensors(keras.ops.convert_to_tensor([3, 10, -1]), 10)
     np.testing.assert_array_equal(valid, [True, False, False])
+    _, valid = label_tensors(keras.ops.convert_to_tensor([[3, 1], [3, 3]]), 10, 2)
+    np.testing.assert_array_equal(valid, [True, False])
+    _, valid = label_tensors(keras.ops.convert_to_tensor([2.0, 2.7]), 10)
+    np.testing.assert_array_equal(valid, [True, False])
     _, valid = label_tensors(keras.ops.convert_to_tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]), 3)
     np.testing.assert_array_equal(valid, [False, True])
 
