@@ -92,7 +92,8 @@ class PartsFromObjects(keras.layers.Layer):
     Source: Smith et al. 2020, equations 3 to 6 and 9, appendix B.
     Differs from the paper: the printed equations 5 and 6 have t_i and A_j where t_j and A_i must be meant. What a
     relaxed t_j makes of the two densities is not said; here it is their geometric mean. The middle of poses that are
-    off is the identity, not zero, at which a template would vanish.
+    off, and of those of the clutter, is the identity, not zero, at which a template would vanish. The clutter has one
+    deviation, not one for each part.
     """
 
     def __init__(

@@ -301,7 +301,8 @@ class SharedClassCapsules(_ClassCapsules):
 
     `return_history=True` returns `(capsules, coefficients[T, B, H * W * types of children, O])`, the types as the
     fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
-    Errors: `ValueError` for another `pose` and for coordinates that are not as many as rows and columns.
+    Errors: `ValueError` for another `pose`, for `entries` that are not two of a pose's, and for coordinates that are
+    not as many as rows and columns.
     Source: Hinton et al. 2018, section 4; initial weights from the authors' code.
     """
 
@@ -310,6 +311,12 @@ class SharedClassCapsules(_ClassCapsules):
         if coordinates is not None:
             coordinates = tuple(tuple(map(float, axis)) for axis in coordinates)
         self.coordinates, self.entries = coordinates, tuple(map(int, entries))
+        if not len(set(self.entries)) == len(self.entries) == 2 or not all(
+            0 <= entry < POSE_SIDE**2 for entry in self.entries
+        ):
+            raise ValueError(
+                f"entries must be two different ones of {POSE_SIDE**2}. Received: {self.entries}"
+            )
 
     def build(self, capsules_shape):
         *grid, children = capsules_shape[1][1:]

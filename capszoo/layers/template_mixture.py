@@ -119,4 +119,5 @@ class UnlikeTemplates(keras.initializers.Initializer):
     def __call__(self, shape, dtype=None):
         flat = keras.initializers.Orthogonal()((shape[0], math.prod(shape[1:])), dtype=dtype)
         lowest, highest = ops.min(flat), ops.max(flat)
-        return ops.reshape((flat - lowest) / (highest - lowest), shape)
+        # A single number has no range.
+        return ops.reshape((flat - lowest) / ops.maximum(highest - lowest, keras.config.epsilon()), shape)

@@ -54,7 +54,10 @@ class InvertedAttentionCapsNet(Classifies, RoutesIteratively):
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/class_capsules/",)
 
     def __post_init__(self):
-        require_at_least(self, 1, "primary_types", "pose_side", "num_iterations")
+        require_at_least(self, 1, "primary_types", "num_iterations")
+        require_at_least(
+            self, 2, "pose_side"
+        )  # Normalised, a single number would be the same for all images.
         for name in ("channels", "blocks", "conv_types"):
             if min(getattr(self, name), default=1) < 1:
                 raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")

@@ -38,8 +38,9 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
 
     where:
       num_iterations: M-steps of every routing.
-      loss: "softmax_of_activations" (the authors' code), which takes the scores for logits and is at least 0.9 however
-        good the network, or "cross_entropy" of the activations' own logits.
+      loss: "softmax_of_activations" (the authors' code), which takes the scores for logits and is at least
+        log(1 + (O - 1) / e) however good the network, 0.9 for five classes, or "cross_entropy" of the activations' own
+        logits.
 
     Coordinate addition adds (y + 1) / (10 H) and (x + 1) / (10 W) to the first two entries of the right-hand column of
     the votes that come from row y and column x of H x W capsules.

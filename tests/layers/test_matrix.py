@@ -120,6 +120,12 @@ def test_class_capsules_share_their_matrices_between_positions(pose):
 ROWS, COLUMNS = (-0.3, -0.1, 0.1, 0.2, 0.7), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
 
+@pytest.mark.parametrize("entries", [(3, 3), (3, 16), (-1, 3), (3, 7, 8)])
+def test_coordinates_that_have_no_two_entries_of_their_own_are_refused(entries):
+    with pytest.raises(ValueError, match="entries must be two different ones of 16"):
+        classes(coordinates=(ROWS, COLUMNS), entries=entries)
+
+
 @every_pose
 @pytest.mark.parametrize("entries", [(3, 7), (0, 1), (1, 0)])
 def test_rows_and_columns_are_added_to_two_entries_of_every_vote(entries, pose):

@@ -216,3 +216,18 @@ def test_impossible_options_are_refused(options):
 def test_images_that_are_no_whole_number_of_patches_are_refused():
     with pytest.raises(ValueError, match="multiple of 4"):
         AttentionCapsNet().build((30, 28, 1))
+
+
+@pytest.mark.parametrize(("patch", "channels"), [(1, 1), (4, 3), (7, 1)])
+def test_patches_on_whose_sphere_no_density_is_known_are_refused(patch, channels):
+    with pytest.raises(
+        ValueError, match=rf"2 to 32 numbers\. Received: patches of {patch} x {patch} pixels in"
+    ):
+        AttentionCapsNet(patch=patch).build((28, 28, channels))
+
+
+def test_a_bound_is_made_again_from_its_configuration(subject):
+    bound = EvidenceBound(subject.model.get_layer("top_down"), 3)
+    again = EvidenceBound.from_config(bound.get_config())
+    assert again.get_config() == bound.get_config()
+    assert again.seed == 3

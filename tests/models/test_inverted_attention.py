@@ -154,7 +154,7 @@ def test_it_routes_capsules_of_other_layers_one_layer_after_the_other():
     [
         ({"channels": (64, 0)}, "channels must be at least 1"),
         ({"conv_types": (32, 0)}, "conv_types must be at least 1"),
-        ({"pose_side": 0}, "pose_side must be at least 1"),
+        ({"pose_side": 1}, "pose_side must be at least 2"),
     ],
 )
 def test_illegal_hyperparameters_are_refused(wrong, named):

@@ -19,6 +19,7 @@ from capszoo.models.architecture import (
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import AttentionRouting
+from capszoo.routing.von_mises_fisher import LARGEST_ORDER
 
 
 @section("model", "attention")
@@ -82,8 +83,14 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
     def build(self, image_shape, num_classes=None, labels_per_image=1):
         """The inference model: `images` in [0, 1] -> dict of outputs.
 
-        Errors: `ValueError` for images that are no whole number of patches high and wide.
+        Errors: `ValueError` for images that are no whole number of patches high and wide, and for patches of one number
+        or more than 32, on whose sphere the density is not known here.
         """
+        if not 2 <= self.patch**2 * image_shape[2] <= 2 * (LARGEST_ORDER + 1):
+            raise ValueError(
+                f"a patch must have 2 to {2 * (LARGEST_ORDER + 1):g} numbers. Received: patches of {self.patch} x "
+                f"{self.patch} pixels in {image_shape[2]} channels"
+            )
         images = keras.Input(image_shape, name="images")
         patches = Patches(self.patch, name="parts")
         parts = patches(images)
@@ -160,7 +167,7 @@ class EvidenceBound(keras.layers.Layer):
     def __init__(self, top_down, seed=None, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        self.top_down = top_down
+        self.top_down, self.seed = top_down, seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, means, log_deviations, parts, noisy=True):
@@ -176,6 +183,16 @@ class EvidenceBound(keras.layers.Layer):
     def compute_output_spec(self, means, *_, **__):
         # Of an unknown batch TensorFlow Probability makes nothing under JAX.
         return keras.KerasTensor((means.shape[0], 2), dtype="float32")
+
+    def get_config(self):
+        top_down = keras.saving.serialize_keras_object(self.top_down)
+        return {**super().get_config(), "top_down": top_down, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        config["top_down"] = keras.saving.deserialize_keras_object(config["top_down"])
+        return cls(**config)
 
     def _noise(self, like):
         return keras.random.normal(ops.shape(like), seed=self.seed_generator)

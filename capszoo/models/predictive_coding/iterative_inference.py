@@ -66,8 +66,8 @@ class IterativeInference:
       |x|: sqrt(x . x + 1e-7), see `capszoo.routing.length`.
 
     Images do not depend on each other. `__call__` is compiled, and can be exported like any function of tensors.
-    Errors: `ValueError` for another `output`, for a penalty on something that is no stage of capsules or, with
-    "predicted", for fewer than two stages.
+    Errors: `ValueError` for another `output`, for a penalty on something that is no stage of capsules and for fewer
+    than two stages.
     Source: Kiefer et al. 2022, section 3.1, figure 1 and appendix C.
     Differs from the authors' code: the ReLU after the first convolution stays; test images are not shifted.
     """
