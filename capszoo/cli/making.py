@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from capszoo import plugins
 from capszoo.cli.app import Name, Overrides, RecipeName, Trained, app
 
 
@@ -73,7 +74,9 @@ def tune(
         rows = run(parsed, directory, progress, find=find_start)
     if rows:
         typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
-        typer.echo(f"capszoo train {directory / 'best.yaml'}")
+        # Every such recipe has the same name, and its run would have the same folder.
+        out = Path("runs") / f"{parsed.name}_best"
+        typer.echo(shlex.join(plugins.command("train", str(directory / "best.yaml"), "--out", str(out))))
 
 
 @app.command()

@@ -64,4 +64,5 @@ def read(directory: Path, recipe) -> SearchRecord:
     if of != wanted:
         raise ConfigError(f"{directory} is a search of {' on '.join(of)}. Received: {' on '.join(wanted)}")
     search = searched["search"]
-    return SearchRecord(search["oracle"], search["epochs"], search["images"], tuple(rows))
+    images = search["images"] or searched["train"].get("images")
+    return SearchRecord(search["oracle"], search["epochs"], images, tuple(rows))

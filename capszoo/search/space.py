@@ -108,7 +108,7 @@ class SearchConfig:
         trains many trials shortly and only the better ones on.
       trials: how many; None for Hyperband, which counts its own.
       epochs: passes over a trial's images, at most; Hyperband gives most trials fewer.
-      images: training images of a trial; None trains on all.
+      images: training images of a trial; None takes as many as the recipe.
       factor: Hyperband keeps one trial in so many and trains it so many times longer.
       seed: of the oracle. The trials themselves all have the seed of the recipe.
     """

@@ -2,6 +2,7 @@
 
 The folder of a search holds
   search.yaml        the recipe and the search that were started,
+  images.json        the fingerprints of the images that trials train on and are validated on,
   leaderboard.json   the trials so far, best first (also as leaderboard.md), see `capszoo.search.leaderboard`,
   best.yaml          the recipe with the best trial's values, for `capszoo train`,
   search.png         the validation error against each value,
@@ -38,14 +39,15 @@ from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import read_log
 from capszoo.training.run import train
 from capszoo.training.start import start_of_file
+from capszoo.training.weight_files import WeightsError
 
 with extra("tune"):
     import keras_tuner
 
 OBJECTIVE = "validation_error"
-# The error that a trial counts with when it failed: all images are wrong.
+# The error of a network that has all images wrong.
 WORST = 1.0
-FAILURE = "failure.txt"
+FAILURE, IMAGES = "failure.txt", "images.json"
 # More than any search has: Keras Tuner has no other way to ask a chief for all trials.
 ALL = 10**6
 
@@ -63,7 +65,8 @@ def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
       find: what `train.start_from` means, see `capszoo.training.run.train`.
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
-    Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one;
+    Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one, or one on other
+    images;
     `Busy` where another process searches in the folder;
     `TrialsFailed` with the first reason if all trials failed; whatever else stops a trial stops the search.
     """
@@ -71,6 +74,8 @@ def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
     directory = Path(directory)
     with _alone_in(directory):
         _claim(recipe, directory)
+        if os.environ.get("KERASTUNER_TUNER_ID") != "chief":  # A chief looks at no image.
+            _claim_images(recipe, directory)
         tuner = _Tuner(recipe, directory, progress, find)
         try:
             tuner.search()
@@ -118,6 +123,18 @@ def _claim(recipe, directory):
     write_text(path, yaml.safe_dump(mapping, sort_keys=False))
 
 
+def _claim_images(recipe, directory):
+    """Writes into the folder what the images are, or finds the same there; images that nobody can read are an error."""
+    path = directory / IMAGES
+    images = {split: recipe.data.open(split).fingerprint() for split in ("train", "validation")}
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != images:
+        raise ConfigError(
+            f"{directory} holds a search on other images than those that are there now. "
+            "Give another folder with --out, or delete that one."
+        )
+    write_text(path, json.dumps(images) + "\n")
+
+
 def _comparable(part):
     fields = dataclasses.asdict(part) | {"name": getattr(part, "section_name", None)}
     fields.pop("trials", None)
@@ -153,12 +170,13 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
                 find=self.find,
                 pause_after=self._epochs(trial),
             )
-        except Busy as error:
+        except (Busy, WeightsError) as error:
             raise keras_tuner.errors.FatalError(str(error)) from error
         except (ValueError, ArithmeticError) as error:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / FAILURE, str(error))
-            return {OBJECTIVE: WORST}
+            # Of reconstructions the error may be above that of all images wrong.
+            return {OBJECTIVE: max([WORST, *(each.score for each in self._completed())])}
         except Exception as error:
             # Keras Tuner would take the trial for a failed one and go on.
             raise keras_tuner.errors.FatalError(str(error)) from error

@@ -30,7 +30,7 @@ from capszoo.training.files import Busy, locked
 from capszoo.training.folder import read_log
 from capszoo.training.health import TrainingDiverged
 from capszoo.training.run import train
-from capszoo.training.weight_files import read_arrays
+from capszoo.training.weight_files import WeightsError, read_arrays
 from capszoo.zoo import presets
 from capszoo.zoo.card import read_card
 from capszoo.zoo.recipes import parse_recipe, read_recipe
@@ -220,7 +220,7 @@ def test_proposals_lie_in_their_spaces_and_differ(small, tmp_path, trainer, orac
 def test_a_value_that_is_a_list_is_chosen_whole(tmp_path, trainer):
     mapping = {
         "model": {"name": "kernel"},
-        "data": {"name": "mnist"},
+        "data": {"name": "mnist", "validation": 50},
         "search": {"trials": 3, "space": {"model.components": {"choice": [[4, 4, 10], [1, 1, 1]]}}},
     }
     rows = tune(parse_recipe("lists", mapping), tmp_path)
@@ -230,7 +230,7 @@ def test_a_value_that_is_a_list_is_chosen_whole(tmp_path, trainer):
         [row for row in rows if row["values"]["model.components"][0] == 1], parse_recipe("lists", mapping)
     )
     # Only what is not a default.
-    expected = {"model": {"name": "kernel", "components": [1, 1, 1]}, "data": {"name": "mnist"}}
+    expected = {"model": {"name": "kernel", "components": [1, 1, 1]}, "data": mapping["data"]}
     assert yaml.safe_load(text) == expected | {"train": {}, "card": {}}
 
 
@@ -348,6 +348,10 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     assert list(again.search.leaderboard) == rows
     text = again.to_markdown()
     assert "Random search, 6 trials, each at most 1 x 100 training images long." in text
+    searched = yaml.safe_load((tmp_path / "search" / "search.yaml").read_text(encoding="utf-8"))
+    searched["search"]["images"], searched["train"]["images"] = None, 70
+    (tmp_path / "search" / "search.yaml").write_text(yaml.safe_dump(searched), encoding="utf-8")
+    assert record.read(tmp_path / "search", small(RATE)).images == 70
     other = dataclasses.replace(small(RATE), model=ConvNet())
     with pytest.raises(ConfigError, match=r"is a search of dynamic on mnist\. Received: cnn on mnist"):
         record.read(tmp_path / "search", other)
@@ -369,12 +373,13 @@ def test_if_every_trial_fails_the_search_does(small, tmp_path):
     assert not (tmp_path / "best.yaml").exists()
 
 
-def test_what_is_no_fault_of_the_values_stops_the_search(small, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), WeightsError("truncated")])
+def test_what_is_no_fault_of_the_values_stops_the_search(small, tmp_path, monkeypatch, fault):
+    def fail(*_, **__):
+        raise fault
 
-    monkeypatch.setattr(tuning, "train", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(tuning, "train", fail)
+    with pytest.raises(type(fault)):
         tune(small(RATE), tmp_path)
     monkeypatch.setattr(tuning, "train", Trainer())
     assert len(tune(small(RATE), tmp_path)) == 6
@@ -456,6 +461,32 @@ def test_a_folder_belongs_to_one_search(small, tmp_path, trainer, override, mess
     with pytest.raises(ConfigError, match=rf"holds another search \(.*{message}.* changed\)"):
         tune(small(RATE, "search.trials=1", override), tmp_path)
     assert len(trainer.calls) == 1
+
+
+def test_a_search_is_on_the_images_that_it_began_on(small, tmp_path, trainer):
+    tune(small(RATE, "search.trials=1"), tmp_path)
+    (tmp_path / "images.json").write_text('{"train": "others", "validation": "others"}', encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds a search on other images than those that are there now"):
+        tune(small(RATE, "search.trials=2"), tmp_path)
+    assert len(trainer.calls) == 1
+
+
+def test_a_trial_that_failed_is_never_better_than_one_that_did_not(small, tmp_path, monkeypatch):
+    def fail(recipe, epoch):
+        if recipe.train.learning_rate > 0.5:
+            raise TrainingDiverged("too fast")
+        return 1.5  # of reconstructions that are worse than black
+
+    told = []
+    end = tuning._Tuner.on_trial_end
+    monkeypatch.setattr(
+        tuning._Tuner, "on_trial_end", lambda self, trial: told.append(trial) or end(self, trial)
+    )
+    monkeypatch.setattr(tuning, "train", Trainer(fail))
+    tune(small(RATE), tmp_path)
+    first = next(i for i, trial in enumerate(told) if trial.score == 1.5)
+    assert len(told) == 6
+    assert {trial.score for trial in told[first:]} == {1.5}
 
 
 def test_two_searches_do_not_meet_in_a_folder(small, tmp_path, trainer):
@@ -577,7 +608,7 @@ def test_the_command_shows_the_leaderboard_after_each_trial(data, tmp_path, trai
     assert result.output.count("train.learning_rate") == 2
     (row, _) = json.loads((tmp_path / "leaderboard.json").read_text(encoding="utf-8"))
     assert f"{row['validation_error']:.2%}" in result.output
-    assert f"capszoo train {tmp_path / 'best.yaml'}" in result.output
+    assert f"capszoo train {tmp_path / 'best.yaml'} --out runs/small_best" in result.output
 
 
 # Several processes
