@@ -14,6 +14,12 @@ COMPARED = (1, 32)
 SECONDS = 5.0
 
 
+def require_bundle(bundle):
+    """Errors: `ValueError` for what is not the folder of one version of a bundle."""
+    if not (Path(bundle) / REPORT).is_file():
+        raise ValueError(f"the folder of one version of a bundle is needed. Received: {bundle}")
+
+
 def measure_bundle(bundle, sizes, seconds):
     """Images per second of every artefact of a bundle by batch size, and the latency of one image.
 

@@ -31,7 +31,7 @@ def benchmark_sides(recipe, sides, overrides=(), batch=8, classes=None, progress
     forms = [form for form in FORMS if form in known]
     rows, notes = [], []
     for side in sorted(sides):
-        images = networks.RandomImages((side, side, channels), classes)
+        images = networks.RandomImages((side, side, channels), classes, recipe.data.labels_per_image)
         parameters = dataclasses.replace(recipe, data=images).build().count_params()
         for form in list(forms):
             request = {"variant": form, "batch": batch, "name": recipe.name, "recipe": recipe.to_mapping()}

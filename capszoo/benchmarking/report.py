@@ -35,14 +35,17 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     Returns a dict: `machine`, `subject`, `recipe`, `notes` (what was left out and why), rows of `speed` and `memory`,
     `roofline` (see there; of inference in the largest batches) and `startup` (seconds; with `capszoo.load` for a preset
     with weights).
-    Errors: `ConfigError`; `ValueError` for a size below one, and where even our own form cannot run.
+    Errors: `ConfigError`; `ValueError` for a size below one, for a folder that is no bundle, and where even our own
+    form cannot run.
     """
     if min(sizes) < 1:
         raise ValueError(f"batch sizes must be at least 1. Received: {list(sizes)}")
     published = str(recipe) in recipes.names() and not overrides
     weights = published and presets.get_preset(str(recipe)).card is not None
     recipe = recipes.read_recipe(recipe, overrides)
-    if bundle is None and published:
+    if bundle:
+        bundles.require_bundle(bundle)
+    elif published:
         bundle = servers.newest(servers.PUBLISHED / recipe.name)
     prepare()
     machine = facts()

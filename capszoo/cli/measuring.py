@@ -188,27 +188,29 @@ def bench(
                 [recipe] if recipe else list_models(pretrained=True), seconds, progress
             )
         return
-    reports = {}
-    if side:
-        with TerminalProgress() as progress:
-            size = max(batch) if batch else 8
-            reports["bench_sides"] = benchmarking.benchmark_sides(
-                recipe, side, overrides or (), size, classes, progress
-            )
-    elif recipe:
-        with TerminalProgress() as progress:
-            reports["bench"] = benchmarking.benchmark(
-                recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, progress
-            )
-    if routing_alone:
-        name = f"bench_{routing_alone}_routing"
-        with TerminalProgress() as progress:
-            reports[name] = benchmarking.benchmark_routing(routing_alone, seconds / 4, progress)
-    for name, report in reports.items():
+
+    def tell(name, report):
         benchmarking.show(report)
         if out:
             for path in benchmarking.write(report, out, name):
                 typer.echo(f"written: {path}")
+
+    # First, since it may be wrong and what follows takes minutes.
+    if routing_alone:
+        with TerminalProgress() as progress:
+            report = benchmarking.benchmark_routing(routing_alone, seconds / 4, progress)
+        tell(f"bench_{routing_alone}_routing", report)
+    if side:
+        with TerminalProgress() as progress:
+            size = batch[0] if batch else 8
+            report = benchmarking.benchmark_sides(recipe, side, overrides or (), size, classes, progress)
+        tell("bench_sides", report)
+    elif recipe:
+        with TerminalProgress() as progress:
+            report = benchmarking.benchmark(
+                recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, progress
+            )
+        tell("bench", report)
 
 
 def _refuse(given, reason):

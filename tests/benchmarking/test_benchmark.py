@@ -255,6 +255,11 @@ def test_scaling_is_drawn_over_batch_types_grid_and_iterations():
         (("--routing-alone", "majority"), "must be one of em, dynamic"),
         (("--routing-alone", "em", "--batch", 64), "--batch needs a recipe"),
         (("matrix_em_smallnorb", "--side", 32, "--batch", 8, "--batch", 16), "--side takes one --batch"),
+        (
+            ("matrix_em_smallnorb", "--bundle", "none/such"),
+            "one version of a bundle is needed. Received: none",
+        ),
+        (("matrix_em_smallnorb", "--routing-alone", "majority"), "must be one of em, dynamic"),
         (("matrix_em_smallnorb", "--batch", 0), "at least 1. Received: [0]"),
     ],
 )
