@@ -23,4 +23,4 @@ def convert(saved_model, half):
 if __name__ == "__main__":
     source, *files = sys.argv[1:]
     for file in map(Path, files):
-        file.write_bytes(convert(source, half=".float16." in file.name))
+        file.write_bytes(convert(source, half=file.name.endswith(".float16.tflite")))

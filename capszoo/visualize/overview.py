@@ -14,6 +14,7 @@ from capszoo.models.architecture import (
 )
 from capszoo.visualize import templates
 from capszoo.visualize.activity import activation_maps, draw_activation_maps
+from capszoo.visualize.common import checked
 from capszoo.visualize.decoding import (
     draw_perturbations,
     draw_reconstructions,
@@ -50,12 +51,12 @@ def overview(model, images, class_names=None):
                                                   where each parent sees a whole grid; of the first image
 
     where:
-      images: `[B, H, W, C]`, as the model takes them.
+      images: `[B, H, W, C]`, as the model takes them; uint8 are grey levels.
       class_names: a name per class; None numbers them.
 
     Errors: `ValueError` for images of another shape than the model's, and for a model that no architecture has built.
     """
-    architecture = architecture_of(model, Architecture, "an overview")
+    architecture, images = architecture_of(model, Architecture, "an overview"), checked(model, images)
     yield from _generated(model, images, architecture)
     yield from _decoded(model, images, architecture)
     routed = routed_layers(model)

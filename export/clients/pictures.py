@@ -54,7 +54,7 @@ def _two_views(grey, height, width, path):
 
 
 def print_classes(predict, description):
-    """Prints the most active class and its score of each picture on the command line.
+    """Prints the greatest score of each picture on the command line, and its class, or its place if that has no name.
 
     where:
       predict: of the folder of a bundle and n paths, `(labels or None, {"scores": [n, classes], ...})`.
@@ -72,4 +72,4 @@ def print_classes(predict, description):
         raise SystemExit("this network names no classes: its answer has no scores")
     for path, scores in zip(options.pictures, outputs["scores"], strict=True):
         best = scores.argmax()
-        print(f"{path}: {labels[best] if labels else f'class {best}'} {scores[best]:.3f}")
+        print(f"{path}: {labels[best] if labels else f'output {best}'} {scores[best]:.3f}")

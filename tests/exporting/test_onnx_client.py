@@ -81,7 +81,7 @@ def test_a_single_view_is_not_taken_for_two(script, tmp_path):
         script.predict(bundle, [tmp_path / "0.png"])
 
 
-def test_without_class_names_the_number_of_the_class_is_printed(script, monkeypatch, capsys, tmp_path):
+def test_without_class_names_the_place_of_the_score_is_printed(script, monkeypatch, capsys, tmp_path):
     published = servers.newest(servers.PUBLISHED / "efficient_mnist")
     report = json.loads((published / "export.json").read_text()) | {"class_names": None}
     shutil.copytree(published / "onnx", tmp_path / "onnx")
@@ -91,4 +91,4 @@ def test_without_class_names_the_number_of_the_class_is_printed(script, monkeypa
     script.pictures.print_classes(script.predict, "")
     with np.load(published / "assets.extra" / "examples" / "examples.npz") as stored:
         best = stored["scores"][0].argmax()
-    assert capsys.readouterr().out.startswith(f"{picture}: class {best} ")
+    assert capsys.readouterr().out.startswith(f"{picture}: output {best} ")

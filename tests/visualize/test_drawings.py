@@ -488,6 +488,16 @@ def drawings(model, images):
     return list(visualize.overview(model, images, list("abc")))
 
 
+def test_an_overview_draws_grey_levels_as_what_they_mean(model, images):
+    levels = np.round(255 * images).astype(np.uint8)
+    drawn = [next(visualize.overview(model, each)).figure for each in (levels, levels / np.float32(255))]
+    first, second = (
+        [panel.images[0].get_array() for panel in figure.axes if panel.images] for figure in drawn
+    )
+    assert len(first) > 0
+    np.testing.assert_array_equal(first, second)
+
+
 def test_an_overview_draws_whatever_a_model_has(drawings, matrix_model, pairs):
     assert [drawing.name for drawing in drawings] == [
         "reconstructions", "perturbations", "activations_primary_capsules",
