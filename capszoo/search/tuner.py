@@ -74,7 +74,7 @@ def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
     directory = Path(directory)
     with _alone_in(directory):
         _claim(recipe, directory)
-        if os.environ.get("KERASTUNER_TUNER_ID") != "chief":  # A chief looks at no image.
+        if not _is_chief():  # Which looks at no image.
             _claim_images(recipe, directory)
         tuner = _Tuner(recipe, directory, progress, find)
         try:
@@ -91,11 +91,15 @@ def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
 def _alone_in(directory):
     """Inside, no other search is at work in the folder, but for the workers of a chief."""
     # As Keras Tuner tells a worker.
-    if "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in os.environ.get("KERASTUNER_TUNER_ID", ""):
+    if "KERASTUNER_ORACLE_IP" in os.environ and not _is_chief():
         return contextlib.nullcontext()
     return locked(
         directory, f"another process is searching in {directory}. Wait for it, or give another --out."
     )
+
+
+def _is_chief():
+    return "chief" in os.environ.get("KERASTUNER_TUNER_ID", "")
 
 
 def _require_search(recipe):
