@@ -172,5 +172,7 @@ def test_without_tensorflow_probability_generative_capsules_name_the_extra(monke
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(keras.backend, "backend", lambda: name)
-    with pytest.raises(MissingExtra, match=rf"needs TensorFlow Probability: pip install 'capszoo\[{extra}\]'"):
+    with pytest.raises(
+        MissingExtra, match=rf"needs TensorFlow Probability: pip install 'capszoo\[{extra}\]'"
+    ):
         GaussianCode()
