@@ -75,8 +75,8 @@ def tune(
     if rows:
         typer.echo(f"best validation error {rows[0]['validation_error']:.2%}; to train it: ", nl=False)
         # Every such recipe has the same name, and its run would have the same folder.
-        out = Path("runs") / f"{parsed.name}_best"
-        typer.echo(shlex.join(plugins.command("train", str(directory / "best.yaml"), "--out", str(out))))
+        words = str(directory / "best.yaml"), "--out", str(directory / "best")
+        typer.echo(shlex.join(plugins.command("train", *words)))
 
 
 @app.command()

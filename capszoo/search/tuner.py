@@ -35,11 +35,12 @@ from capszoo.search.leaderboard import to_table
 from capszoo.search.recipe import parse_recipe
 from capszoo.search.record import write
 from capszoo.search.space import with_values
+from capszoo.training.claim import OtherRun
 from capszoo.training.files import Busy, locked, write_text
 from capszoo.training.folder import read_log
 from capszoo.training.run import train
 from capszoo.training.start import start_of_file
-from capszoo.training.weight_files import WeightsError
+from capszoo.training.weight_files import UnfitWeights, WeightsError
 
 with extra("tune"):
     import keras_tuner
@@ -99,7 +100,7 @@ def _alone_in(directory):
 
 
 def _is_chief():
-    return "chief" in os.environ.get("KERASTUNER_TUNER_ID", "")
+    return "KERASTUNER_ORACLE_IP" in os.environ and "chief" in os.environ.get("KERASTUNER_TUNER_ID", "")
 
 
 def _require_search(recipe):
@@ -174,16 +175,14 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
                 find=self.find,
                 pause_after=self._epochs(trial),
             )
-        except (Busy, WeightsError) as error:
-            raise keras_tuner.errors.FatalError(str(error)) from error
-        except (ValueError, ArithmeticError) as error:
+        except Exception as error:
+            if not _is_of_the_values(error):
+                # Keras Tuner would take the trial for a failed one and go on.
+                raise keras_tuner.errors.FatalError(str(error)) from error
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / FAILURE, str(error))
-            # Of reconstructions the error may be above that of all images wrong.
+            # Of reconstructions the errors before may be above that of all images wrong.
             return {OBJECTIVE: max([WORST, *(each.score for each in self._completed())])}
-        except Exception as error:
-            # Keras Tuner would take the trial for a failed one and go on.
-            raise keras_tuner.errors.FatalError(str(error)) from error
         return {OBJECTIVE: record["best_validation_error"]}
 
     def on_trial_end(self, trial):
@@ -253,6 +252,13 @@ class _Tuner(keras_tuner.engine.base_tuner.BaseTuner):
         return dataclasses.replace(
             recipe, name=f"{recipe.name}, trial {trial.trial_id}", train=train_config, search=None
         )
+
+
+def _is_of_the_values(error):
+    """Whether a trial fails for its values, and not for its folder, its files or its images."""
+    if isinstance(error, WeightsError):
+        return isinstance(error, UnfitWeights)
+    return isinstance(error, (ValueError, ArithmeticError)) and not isinstance(error, (Busy, OtherRun))
 
 
 def _to_tuner(space: dict) -> keras_tuner.HyperParameters:

@@ -9,11 +9,16 @@ from capszoo.training.files import write_text
 from capszoo.training.folder import BEST, LOG, RECIPE, changes
 
 
+class OtherRun(ConfigError):
+    """What lies in a folder cannot go on with the recipe or the images that are there now."""
+
+
 def claim(recipe, directory):
     """Writes the recipe into the folder of a run, or finds the same one beside a checkpoint there.
 
-    Errors: `ConfigError` for a checkpoint of another recipe, for one without any, and for a run without its checkpoint;
-    for options that would be others when they are read again, such as those of a type that YAML does not have.
+    Errors: `OtherRun` for a checkpoint of another recipe, for one without any, and for a run without its checkpoint;
+    `ConfigError` for options that would be others when they are read again, such as those of a type that YAML does not
+    have.
     """
     for kind in ("model", "data"):
         _require_readable(kind, getattr(recipe, kind))
@@ -21,21 +26,21 @@ def claim(recipe, directory):
     if not (directory / FILE).exists():
         left = [name for name in (BEST, LOG) if (directory / name).exists()]
         if left:
-            raise ConfigError(
+            raise OtherRun(
                 f"{directory} has the {left[0]} of a run and no {FILE}, so that it cannot go on. Put it back, or give "
                 "another folder with --out."
             )
         write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
         return
     if not path.exists():
-        raise ConfigError(
+        raise OtherRun(
             f"{directory} has a checkpoint and no {RECIPE}, so nobody knows of what. Put it back, or give another "
             "folder with --out."
         )
     # Parsed, since options that are newer than the run had their defaults in it.
     changed = changes(directory, recipe)
     if changed:
-        raise ConfigError(
+        raise OtherRun(
             f"{directory} holds a run of another recipe ({changed}). "
             "Give its values to go on with it, another folder with --out, or delete that one."
         )

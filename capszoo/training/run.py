@@ -36,7 +36,7 @@ from capszoo.models.targets import check_labels
 from capszoo.progress import QUIET
 from capszoo.training.accelerators import accelerators
 from capszoo.training.checkpoint import FILE, Checkpoint
-from capszoo.training.claim import claim
+from capszoo.training.claim import OtherRun, claim
 from capszoo.training.files import locked, naming, remove_temporary, write_text
 from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
@@ -229,7 +229,7 @@ class _Run:
     def _restore(self):
         """Goes on from the checkpoint.
 
-        Errors: `WeightsError` where it cannot be of this run, or its best is gone; `ConfigError` for other images.
+        Errors: `WeightsError` where it cannot be of this run, or its best is gone; `OtherRun` for other images.
         """
         metadata = self.checkpoint.restore()
         self.step, self.best_error = metadata["step"], metadata["best_error"]
@@ -245,7 +245,7 @@ class _Run:
         # Absent in older checkpoints.
         images = metadata.get("images")
         if images not in (None, self.batches.split.fingerprint()):
-            raise ConfigError(
+            raise OtherRun(
                 f"{self.directory} holds a run on other training images than those that are there now. Give another "
                 "folder with --out, or delete that one."
             )

@@ -35,6 +35,10 @@ class WeightsError(ValueError):
     """A weight file that is unreadable or does not fit the model."""
 
 
+class UnfitWeights(WeightsError):
+    """Weights that can be read and are of no use: none of a file's fits the model, or they are not finite."""
+
+
 def write_arrays(path, arrays: dict[str, np.ndarray], metadata: dict | None = None):
     """Writes arrays and JSON-able metadata under a temporary name, then renames: no reader sees half a file.
 
@@ -158,7 +162,7 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
             with np.errstate(over="ignore"):
                 rounded = array.astype(real)
             if not np.isfinite(rounded).all():
-                raise WeightsError(
+                raise UnfitWeights(
                     f"{variable.path} has values that are not finite in {real}; nothing was written."
                 )
             if dtype == "int8" and array.size >= LARGE:
@@ -186,7 +190,7 @@ def start_weights(model, path, fresh=()) -> list[str]:
     }
     found = {name: weight for name, weight in weights.items() if not _misfit(stored[name], weight)}
     if not found:
-        raise WeightsError(
+        raise UnfitWeights(
             f"{path} has no weight of the model. Received: {', '.join(sorted(stored)[:3])} ..."
         )
     _assign(path, found)
