@@ -1,5 +1,6 @@
 """The application that commands belong to, and the arguments that several of them take."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -52,13 +53,29 @@ def trained(name, weights=None):
     from capszoo.zoo.recipes import is_run
 
     if weights is None and is_run(name):
-        from capszoo.training.folder import load_run, require_same_images
+        from capszoo.training.folder import load_run
 
         recipe, model, best = load_run(name)
-        require_same_images(recipe, name)
+        _warn_of_other_images(recipe, name)
         return Subject(name, recipe, model, best["step"])
     import capszoo as zoo
 
     model = zoo.load(name, weights=weights)
     step = None if weights else model.preset.card.training["best step"]
     return Subject(name, model.preset.recipe, model, step)
+
+
+def _warn_of_other_images(recipe, run):
+    """Says where a run was trained on other images than its data have now."""
+    from capszoo.data import DataNotFound
+    from capszoo.training.folder import has_same_images
+    from capszoo.training.weight_files import WeightsError
+
+    # What is to be measured may need neither.
+    with contextlib.suppress(DataNotFound, WeightsError):
+        if not has_same_images(recipe, run):
+            typer.secho(
+                f"{run} was trained on other images than those that are there now; some may be among the test images.",
+                fg="yellow",
+                err=True,
+            )

@@ -54,9 +54,12 @@ def evaluate(
                 continue
             _print(rows if len(rows) > 1 else [], notes)
             results.append(result.to_mapping())
-    finally:
-        if json_file:
+    except BaseException:
+        if json_file and results:
             write_text(json_file, json.dumps(results, indent=1) + "\n")
+        raise
+    if json_file:
+        write_text(json_file, json.dumps(results, indent=1) + "\n")
     if missing and (protocol or not results):
         raise DataNotFound("\n".join(missing))
     for text in missing:
@@ -159,6 +162,7 @@ def bench(
 ):
     """Measure speed and memory against the formulation of open implementations, in turns in one process."""
     from capszoo import benchmarking, list_models
+    from capszoo.benchmarking.routing_alone import sweep
     from capszoo.progress.terminal import TerminalProgress
 
     if recipe is None and (side or (routing_alone is None and not record)):
@@ -189,17 +193,15 @@ def bench(
             )
         return
 
+    if routing_alone:
+        sweep(routing_alone)  # A wrong name is better known now than after minutes of the others.
+
     def tell(name, report):
         benchmarking.show(report)
         if out:
             for path in benchmarking.write(report, out, name):
                 typer.echo(f"written: {path}")
 
-    # First, since it may be wrong and what follows takes minutes.
-    if routing_alone:
-        with TerminalProgress() as progress:
-            report = benchmarking.benchmark_routing(routing_alone, seconds / 4, progress)
-        tell(f"bench_{routing_alone}_routing", report)
     if side:
         with TerminalProgress() as progress:
             size = batch[0] if batch else 8
@@ -211,6 +213,10 @@ def bench(
                 recipe, overrides or (), batch or benchmarking.SIZES, seconds, bundle, progress
             )
         tell("bench", report)
+    if routing_alone:
+        with TerminalProgress() as progress:
+            report = benchmarking.benchmark_routing(routing_alone, seconds / 4, progress)
+        tell(f"bench_{routing_alone}_routing", report)
 
 
 def _refuse(given, reason):

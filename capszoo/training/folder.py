@@ -68,17 +68,15 @@ def load_best(recipe, directory):
     return model, metadata
 
 
-def require_same_images(recipe, directory):
-    """Errors: `ConfigError` for a run that was trained on other images than those that its data have now.
+def has_same_images(recipe, directory) -> bool:
+    """Whether the data have the images now that a run was trained on; True where nothing is known of that.
 
-    What was trained on may be among the test images then. Nothing is known of a run whose checkpoint is gone.
+    Where they have not, an image that was trained on may be among those for testing.
+    Errors: `DataNotFound`; `WeightsError` for a checkpoint that cannot be read.
     """
     path = Path(directory) / CHECKPOINT
     images = read_header(path)[1].get("images") if path.exists() else None
-    if images not in (None, recipe.data.open("train").fingerprint()):
-        raise ConfigError(
-            f"{directory} was trained on other images than those that are there now. Train anew, with another --out."
-        )
+    return images is None or images == recipe.data.open("train").fingerprint()
 
 
 def read_log(directory) -> list[dict]:

@@ -22,9 +22,9 @@ from capszoo.search.recipe import parse_recipe
 from capszoo.training.folder import (
     BEST,
     changes,
+    has_same_images,
     load_best,
     read_log,
-    require_same_images,
     stage_folder,
 )
 from capszoo.training.weight_files import (
@@ -131,16 +131,20 @@ def _require_finished(recipe, run):
         raise ConfigError(
             f"{run} has come to {reached}, of {recipe.train.epochs} epochs: train it to its end."
         )
-    require_same_images(recipe, run)
+    if not has_same_images(recipe, run):
+        raise ConfigError(f"{run} was trained on other images than those that are there now.")
 
 
 def _of_same_network(card, recipe):
-    """Whether a card is of the network of `recipe`, for images of the same shape."""
+    """Whether a card is of the network of `recipe`, for images of the same shape and as many classes."""
     try:
         before = parse_recipe(recipe.name, card.recipe)
     except ConfigError:
         return False
-    return before.model == recipe.model and before.data.image_shape == recipe.data.image_shape
+    return before.model == recipe.model and all(
+        getattr(before.data, part) == getattr(recipe.data, part)
+        for part in ("image_shape", "num_classes", "labels_per_image")
+    )
 
 
 def _require_committed(target):

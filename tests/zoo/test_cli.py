@@ -241,15 +241,19 @@ def test_a_run_with_a_presets_name_is_meant_by_its_path(zoo, published, run, tmp
     assert exported == [Path("tiny_mnist")]
 
 
-def test_a_run_whose_pictures_have_changed_is_not_measured(zoo, published, run, tmp_path):
-    """What it was trained on may be among the test pictures now."""
+def test_of_a_run_whose_images_have_changed_it_is_said(zoo, published, run, tmp_path, monkeypatch):
+    """What it was trained on may be among the test images now."""
+    monkeypatch.setattr(measuring, "_measure", lambda *_: (SimpleNamespace(to_mapping=dict), [], []))
+    assert run("evaluate", published / "run")[2] == ""
     folder = tmp_path / "pets"
     shutil.copytree(published / "run", folder)
     arrays, metadata = read_arrays(folder / "checkpoint.safetensors")
     write_arrays(folder / "checkpoint.safetensors", arrays, metadata | {"images": "others"})
     status, _, err = run("evaluate", folder)
-    assert status == 1
+    assert status == 0
     assert f"{folder} was trained on other images than those that are there now" in err
+    (folder / "checkpoint.safetensors").write_bytes(b"damaged")
+    assert run("evaluate", folder)[::2] == (0, "")
 
 
 def test_a_wrong_protocol_is_said_before_the_others_are_measured(zoo, run, tmp_path, monkeypatch):
