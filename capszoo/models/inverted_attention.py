@@ -55,9 +55,8 @@ class InvertedAttentionCapsNet(Classifies, RoutesIteratively):
 
     def __post_init__(self):
         require_at_least(self, 1, "primary_types", "num_iterations")
-        require_at_least(
-            self, 2, "pose_side"
-        )  # Normalised, a single number would be the same for all images.
+        # Normalised, a single number would be the same for all images.
+        require_at_least(self, 2, "pose_side")
         for name in ("channels", "blocks", "conv_types"):
             if min(getattr(self, name), default=1) < 1:
                 raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
