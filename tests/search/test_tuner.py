@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -382,7 +383,7 @@ def test_what_is_no_fault_of_the_values_stops_the_search(small, tmp_path, monkey
         raise fault
 
     monkeypatch.setattr(tuning, "train", fail)
-    with pytest.raises(type(fault)):
+    with pytest.raises(type(fault), match=re.escape(str(fault))):
         tune(small(RATE), tmp_path)
     monkeypatch.setattr(tuning, "train", Trainer())
     assert len(tune(small(RATE), tmp_path)) == 6
