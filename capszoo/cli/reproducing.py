@@ -37,6 +37,7 @@ def reproduce(
     Killed, it goes on with the same command. Cells that the zoo has measured, for a published card or for
     docs/results.md, have its number already.
     """
+    from capszoo.config import ConfigError
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import show, table_of
     from capszoo.results import page
@@ -45,6 +46,8 @@ def reproduce(
     files = [name for name in tables or () if name.endswith((".yaml", ".yml"))]
     papers = read_papers(files)
     own = [name for paper in papers[len(papers) - len(files) :] for name in paper.tables] if files else []
+    if files and not own:
+        raise ConfigError(f"no tables in {', '.join(files)}")
     wanted = [name for name in tables or () if name not in files] + own
     papers, chosen = select(papers, wanted, options or ())
     results = page.gather(papers, out, docs or out)

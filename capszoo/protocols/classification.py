@@ -129,7 +129,7 @@ NovelElevations = variant(
 class ExpandedMnistError(ShareOfWrong):
     """MNIST's test digits in the middle of 40x40, by which a net for affNIST is stopped."""
 
-    source: typing.ClassVar[str] = "Sabour et al. 2017, section 5.1"
+    source: typing.ClassVar[str] = "Sabour et al. 2017, section 5.2"
 
     def data(self, recipe):
         return Mnist(pad=6, shift=6)
@@ -140,7 +140,7 @@ class ExpandedMnistError(ShareOfWrong):
 class AffnistError(ShareOfWrong):
     """affNIST's test set, 320,000 affine digits of 40x40, for a net trained on expanded MNIST only."""
 
-    source: typing.ClassVar[str] = "Sabour et al. 2017, section 5.1"
+    source: typing.ClassVar[str] = "Sabour et al. 2017, section 5.2"
 
     def data(self, recipe):
         return Affnist()
@@ -151,7 +151,7 @@ class AffnistError(ShareOfWrong):
 class AffnistSynthError(ShareOfWrong):
     """Our own affine digits made from MNIST's test set with affNIST's ranges; not affNIST itself."""
 
-    source: typing.ClassVar[str] = "after Sabour et al. 2017, section 5.1"
+    source: typing.ClassVar[str] = "after Sabour et al. 2017, section 5.2"
 
     def data(self, recipe):
         return AffnistSynth()

@@ -18,7 +18,10 @@ class Ours:
         show, low, high = self._measurements[0].text, *self.interval
         number = show(self.mean)
         if len(self.records) > 1:
-            number += f" ± {show(statistics.stdev(self._values))}"
+            deviation = statistics.stdev(self._values)
+            number += f" ± {show(deviation)}"
+            if not deviation:  # no interval of a mean either, however few trainings agree
+                return number
         return f"{number} ({show(low)} to {show(high)})"
 
     @property

@@ -16,12 +16,13 @@ HEAD = """# The papers' tables
 
 Written by `capszoo reproduce`; nobody types a number here. Beside the paper's value stands ours with its 95 %
 interval: of one training Wilson's, over the test images; of several the mean, the deviation and the interval of the
-mean, over trainings. Each says which data it was measured on: **synthnorb is a rendered twin of smallNORB, and
-affnist_synth one of affNIST; their numbers are not those of the published sets.** What stands without a number of ours
-was not afforded yet, with what it would cost on two CPU cores. A number comes from a published card, or from
-`results.json` beside this page. Of a training the weights of the least error on validation images are measured, or,
-where its data have none, as most recipes of the twin, those of its end; among these recipes test errors had a say too.
-What was tried besides, and what it gave, is in [notes.md](notes.md).
+mean, over trainings, unless all are equal. Steps are those of one training, hours of all together. Each says which
+data it was measured on: **synthnorb is a rendered twin of smallNORB, and affnist_synth one of affNIST; their numbers
+are not those of the published sets.** What stands without a number of ours was not afforded yet, with what it would
+cost on two CPU cores. A number comes from a published card, or from `results.json` beside this page. Of a training
+the weights of the least error on validation images are measured, or, where its data have none, as most recipes of the
+twin, those of its end; among these recipes test errors had a say too. What was tried besides, and what it gave, is in
+[notes.md](notes.md).
 """
 ABOVE = """## Published weights above the paper's value
 
@@ -49,9 +50,8 @@ def row_of(results, table, name) -> dict[str, str]:
     trials = [trial for trial in results.trials(table) if trial.name == name]
     ours = ours_of(results, table, name)
     if ours is None:
-        cost = _cost(results, table, name, sum(map(results.hours, trials)))
         return row | {
-            "ours": f"not afforded yet, {cost}",
+            "ours": f"not afforded yet, {_cost(results, table, name)}",
             "seeds": f"0 of {len(cell.seeds)}",
             "how": f"`{results.command(trials[0])}`",
         }
@@ -69,14 +69,20 @@ def row_of(results, table, name) -> dict[str, str]:
     }
 
 
-def _cost(results, table, name, hours):
-    """What is missing of a cell: so many hours, or nothing but the trainings of a cell before it."""
-    trainings = {}
+def _cost(results, table, name, folder=None):
+    """What is missing of a cell: so many hours, or nothing but the missing trainings of a cell before it."""
+    trainings, hours = {}, 0.0
     for trial in results.trials(table):
-        missing = None if results.trained(trial) else results.training(trial)
-        trainings.setdefault(trial.name, []).append(missing)
+        if results.record(trial) is None:
+            missing = None if results.trained(trial, folder) else results.training(trial)
+            trainings.setdefault(trial.name, []).append(missing)
+            hours += results.hours(trial, folder) if trial.name == name else 0.0
     first = next(other for other, missing in trainings.items() if missing == trainings[name])
-    return f"about {hours:.3g} h" if first == name or None in trainings[name] else f'with "{first}"'
+    if first != name and None not in trainings[name]:
+        return f'with "{first}"'
+    if not hours:
+        return "cost not estimated"
+    return f"about {hours:,.0f} h" if hours >= 100 else f"about {hours:.3g} h"
 
 
 def _hours(records):
@@ -93,9 +99,7 @@ def state_rows(results, table, folder) -> list[dict[str, str]]:
         trials = [trial for trial in results.trials(table) if trial.name == name]
         states = {trial: results.state(trial, folder) for trial in trials}
         ours = ours_of(results, table, name)
-        missing = sum(
-            results.hours(trial) for trial, state in states.items() if state in ("missing", "waiting")
-        )
+        missing = {"missing", "waiting"} & set(states.values())
         counts = collections.Counter(states.values())
         rows.append(
             {
@@ -103,7 +107,7 @@ def state_rows(results, table, folder) -> list[dict[str, str]]:
                 "state": ", ".join(f"{count} {state}" for state, count in counts.items()) or "quoted",
                 "paper": paper_text(cell),
                 "ours": ours.text() if ours else "",
-                "cost": _cost(results, table, name, missing) if missing else "",
+                "cost": _cost(results, table, name, folder) if missing else "",
             }
         )
     return rows
@@ -133,7 +137,8 @@ def _is_above(ours, paper):
 def _markdown(rows, columns):
     """The lines of a table, and an empty one."""
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    return [*lines, *(f"| {' | '.join(row[column] for column in columns)} |" for row in rows), ""]
+    cells = ([row[column].replace("|", r"\|") for column in columns] for row in rows)
+    return [*lines, *(f"| {' | '.join(row)} |" for row in cells), ""]
 
 
 def render(results) -> str:
@@ -149,7 +154,7 @@ def render(results) -> str:
             lines += [
                 f"### {table.title}",
                 "",
-                f"`capszoo reproduce {shlex.quote(name)}`. {table.note}".rstrip(),
+                f"`capszoo reproduce {shlex.quote(paper.file or name)}`. {table.note}".rstrip(),
                 "",
             ]
             lines += _markdown([row_of(results, name, cell) for cell in table.cells], COLUMNS)

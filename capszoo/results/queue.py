@@ -11,11 +11,10 @@ import json
 import time
 from pathlib import Path
 
-from capszoo.config import ConfigError
 from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
-from capszoo.protocols import NumberProtocol, evaluate, get_protocol
+from capszoo.protocols import evaluate, get_protocol
 from capszoo.results.records import Record, measured_in, read_record, trained_hours
 from capszoo.results.trials import RUN, of_card
 from capszoo.training.files import Busy, locked, write_text
@@ -60,15 +59,15 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
     passed over and no failure. Returns what failed, a line each.
     """
     limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
-    tried, failed = set(), []
+    tried, failed, broken = set(), [], set()
     while time.monotonic() < limited.deadline:
         trial = _cheapest(results, tables, folder, tried)
         if trial is None:
             break
         tried.add(trial)
-        progress.say(f"{trial}: about {results.hours(trial):g} h")
+        progress.say(f"{trial}: about {results.hours(trial, folder):g} h")
         try:
-            record = _number(results, trial, Path(folder), limited)
+            record = _number(results, trial, Path(folder), limited, broken)
         except OutOfTime:
             progress.say(f"{trial}: the hours are over; it goes on next time")
             break
@@ -92,11 +91,15 @@ def _cheapest(results, tables, folder, tried):
         for trial in results.trials(table)
         if trial not in tried and results.state(trial, folder) == "missing"
     ]
-    return min(missing, key=results.hours, default=None)
+    return min(missing, key=lambda trial: results.hours(trial, folder), default=None)
 
 
-def _number(results, trial, folder, progress):
-    """The record of a trial, made by training and measuring, or of published weights by measuring alone."""
+def _number(results, trial, folder, progress, broken):
+    """The record of a trial, made by training and measuring, or of published weights by measuring alone.
+
+    where:
+      broken: keys of trainings that have failed, which for another number are not tried again; gets this one's.
+    """
     recipe, card = results.recipe(trial), results.published_card(trial)
     key = results.key(trial)
     _require_number(trial.cell.protocol, recipe)
@@ -118,7 +121,7 @@ def _number(results, trial, folder, progress):
             record = dataclasses.replace(record, key=key, recipe=recipe.to_mapping())
         else:
             run = folder / key / RUN
-            train(recipe, run, progress, find=find_start)
+            _trained(recipe, run, progress, key, broken)
             model, best = load_best(recipe, run)
             steps, hours, curve = trained_hours(recipe, run)
             record = Record(
@@ -138,10 +141,21 @@ def _number(results, trial, folder, progress):
     return record
 
 
+def _trained(recipe, run, progress, key, broken):
+    """Trains. Errors: `ValueError` for a training that has failed before; those of training."""
+    if key in broken:
+        raise ValueError(f"the training {key} has failed.")
+    try:
+        train(recipe, run, progress, find=find_start)
+    except (OutOfTime, Busy):
+        raise
+    except Exception:
+        broken.add(key)
+        raise
+
+
 def _require_number(name, recipe):
-    """Errors: `ConfigError`, before anything is trained, for a protocol that gives no number of such a network."""
+    """Errors: `ConfigError`, before anything is trained, for a protocol that is not for such a network."""
     protocol = get_protocol(name)
-    if not isinstance(protocol, NumberProtocol):
-        raise ConfigError(f"{name!r} gives a report, and a cell has a number.")
     require(recipe.model, protocol.role, f"protocol {name!r}")
     protocol.data(recipe)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 from capszoo import config
@@ -13,6 +14,7 @@ from capszoo.training.folder import read_log, stage_folder
 from capszoo.training.recipe import parse_recipe
 
 LEDGER = "results.json"
+_KEY = re.compile("-[0-9a-f]{12}$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +101,8 @@ def measured_in(folder) -> list[Record]:
 
     Errors: `ConfigError` naming the file that is not readable.
     """
-    # The page may be written into a folder in there.
-    paths = [path for path in sorted(Path(folder).glob("*/*.json")) if path.name != LEDGER]
+    # Beside the trainings there may be other folders, such as one with the page.
+    paths = [path for path in sorted(Path(folder).glob("*/*.json")) if _KEY.search(path.parent.name)]
     return [read_record(path) for path in paths]
 
 

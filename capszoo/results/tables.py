@@ -5,6 +5,7 @@ from pathlib import Path
 
 from capszoo import config
 from capszoo.config import ConfigError, nearest
+from capszoo.protocols import NumberProtocol, get_protocol
 from capszoo.zoo import recipes
 
 
@@ -52,6 +53,7 @@ class Table:
 
     def __post_init__(self):
         for name, cell in self.cells.items():
+            self._require_value(name, cell)
             if not cell.seeds or len(set(cell.seeds)) < len(cell.seeds):
                 raise ConfigError(
                     f"{name}.seeds: one or more different seeds are needed. Received: {list(cell.seeds)}"
@@ -62,6 +64,18 @@ class Table:
                 self._require_end(name, cell)
             if not cell.recipe and (cell.overrides or cell.stops_at or cell.hours):
                 raise ConfigError(f"{name}: a cell without recipe is only quoted. Received: {cell}")
+
+    @staticmethod
+    def _require_value(name, cell):
+        """Errors: `ConfigError` unless the protocol is one that gives a number, and the paper's value may be one."""
+        try:
+            protocol = get_protocol(cell.protocol)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+        if not isinstance(protocol, NumberProtocol):
+            raise ConfigError(f"{name}.protocol: {cell.protocol!r} gives a report, and a cell has a number.")
+        if cell.paper is not None and not protocol.unit and not 0 <= cell.paper <= 1:
+            raise ConfigError(f"{name}.paper: a share, from 0 to 1, is needed. Received: {cell.paper}")
 
     def _require_end(self, name, cell):
         """Errors: `ConfigError` unless the cell whose number ends a training is there before it, with all its seeds."""
@@ -77,14 +91,21 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """A file: the tables of one paper, by short names for the command line."""
+    """A file: the tables of one paper, by short names for the command line.
+
+    where:
+      file: where the tables are, if they are a user's.
+    """
 
     paper: str
     tables: dict[str, Table]
+    file: str = ""
 
 
 def read_paper(path) -> Paper:
     """The tables in a YAML file. Errors: `ConfigError` naming file and key."""
+    if not Path(path).is_file():
+        raise ConfigError(f"no such file of tables: {path}")
     try:
         return config.parse(Paper, config.read_yaml(path))
     except ConfigError as error:
@@ -93,8 +114,9 @@ def read_paper(path) -> Paper:
 
 def read_papers(files=()) -> list[Paper]:
     """The papers of the zoo, and then those of `files`. Errors: `ConfigError`, also for two tables of one name."""
-    paths = [*sorted((recipes.folder() / "tables").glob("*.yaml")), *map(Path, files)]
-    papers = [read_paper(path) for path in paths]
+    paths = [*sorted((recipes.folder() / "tables").glob("*.yaml")), *files]
+    papers = [read_paper(path) for path in paths[: len(paths) - len(files)]]
+    papers += [dataclasses.replace(read_paper(path), file=str(path)) for path in files]
     seen = set()
     for paper, path in zip(papers, paths, strict=True):
         for name in paper.tables:

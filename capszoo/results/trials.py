@@ -10,6 +10,7 @@ from capszoo.config import ConfigError
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
 from capszoo.training.files import Busy, locked
+from capszoo.training.folder import stage_folder
 from capszoo.training.recipe import Recipe
 from capszoo.zoo import presets, recipes
 from capszoo.zoo.card import Speed
@@ -148,17 +149,23 @@ class Results:
         recipe = self.recipe(trial)
         if recipe is None:
             return "waiting"
-        place = Path(folder) / self.key(trial)
-        return "running" if _busy(place) or _busy(place / RUN) else "missing"
+        run = Path(folder) / self.key(trial) / RUN
+        places = (run.parent, run, *(stage_folder(run, stage) for stage in recipe.stages))
+        return "running" if any(map(_busy, places)) else "missing"
 
-    def hours(self, trial) -> float:
+    def hours(self, trial, folder=None) -> float:
         """What a trial costs, estimated: of weights that are published or trained only what measuring takes."""
-        return min(MEASURING, trial.cell.hours) if self.trained(trial) else trial.cell.hours
+        return min(MEASURING, trial.cell.hours) if self.trained(trial, folder) else trial.cell.hours
 
-    def trained(self, trial) -> bool:
-        """Whether the weights are there: published, or measured by another protocol already."""
+    def trained(self, trial, folder=None) -> bool:
+        """Whether the weights are there: published, or in the common folder and measured by another protocol.
+
+        A number in a ledger may be of a training whose weights were never published.
+        """
+        if self.published_card(trial) is not None:
+            return True
         training = self.training(trial)
-        return self.published_card(trial) is not None or any(key == training for key, _ in self.records)
+        return bool(folder and training) and any((Path(folder) / training).glob("*.json"))
 
     def training(self, trial) -> str | None:
         """The key of a trial's training; None while it is not known what ends it."""

@@ -51,6 +51,20 @@ def test_it_makes_a_users_tables_and_writes_the_page(reproduce, trained, tmp_pat
     assert "2 measured" in reproduce("--list")[1]
 
 
+def test_the_page_says_how_to_make_a_users_tables(reproduce, tables, tmp_path):
+    reproduce("--hours", "0")
+    text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    assert f"`capszoo reproduce {tables}`." in text
+    assert "`capszoo reproduce hinton_1`." in text
+
+
+def test_a_file_without_tables_is_not_the_zoos(reproduce, tables, trained):
+    tables.write_text("{paper: Mine, tables: {}}", encoding="utf-8")
+    status, _, err = reproduce()
+    assert (status, trained) == (1, [])
+    assert "no tables in" in err
+
+
 def test_without_hours_it_only_writes(reproduce, trained, tmp_path):
     reproduce("--hours", "0")
     assert not trained

@@ -85,9 +85,9 @@ def test_one_training_that_is_missing_for_two_cells_costs_its_hours_once(results
     work(results, ["first"], tmp_path)
     for record in measured_in(tmp_path):
         both.add(record)
-    assert [row["cost"] for row in state_rows(both, "first", "nowhere")] == ["", "about 0.1 h"], (
-        "measuring alone"
-    )
+    assert [row["cost"] for row in state_rows(both, "first", tmp_path)] == ["", "about 0.1 h"], "measuring"
+    # Its number alone is known, as from a ledger.
+    assert [row["cost"] for row in state_rows(both, "first", "nowhere")] == ["", "about 2 h"]
 
 
 def test_published_numbers_beyond_chance_above_the_papers_are_listed():
@@ -144,6 +144,20 @@ def test_several_trainings_are_a_mean_with_its_deviation_and_interval(results, t
     # Student's quantile for two values is 12.7; a share is not negative.
     assert row["ours"] == f"30.00% ± {np.std([0.25, 0.35], ddof=1):.2%} (0.00% to {0.3 + 12.7062 * 0.05:.2%})"
     assert (row["seeds"], row["hours"], row["data"]) == ("2", "1.0", "mnist, n=1,000")
+
+
+def test_trainings_that_agree_have_no_interval(results, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(queue, "evaluate", lambda model, recipe, name, **_: measurement(recipe, name, 0.5))
+    work(results, ["first"], tmp_path)
+    assert row_of(results, "first", "short")["ours"] == "50.00% ± 0.00%"
+
+
+@pytest.mark.parametrize(
+    ("hours", "cost"), [(1999.5, "about 2,000 h"), (12.0, "about 12 h"), (0.0, "not estimated")]
+)
+def test_costs_are_read_without_exponents(results, hours, cost):
+    cell = dataclasses.replace(results.tables()["first"].cells["long"], hours=hours)
+    assert row_of(of_cells(long=cell), "table", "long")["ours"].endswith(cost)
 
 
 def test_hours_on_an_accelerator_are_said_to_be_and_not_drawn_among_those_of_cpus(

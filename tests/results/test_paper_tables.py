@@ -92,6 +92,9 @@ def test_what_the_papers_give_for_a_preset_is_in_its_card_too(zoo):
         ),
         ("seeds: [0, 1]", "seeds: [0, 0]", r"short\.seeds: one or more different seeds"),
         ("[train.epochs=2]", "[train.seed=2]", r"short\.overrides: .* one of `seeds`, not train\.seed"),
+        ("hours: 2", "protocol: attack", r"long\.protocol: 'attack' gives a report, and a cell has a number"),
+        ("paper: 0.3", "protocol: test_eror", r"quoted: .*unknown protocol.* did you mean 'test_error'"),
+        ("paper: 0.3", "paper: 30", r"quoted\.paper: a share, from 0 to 1, is needed\. Received: 30"),
         ("hours: 2", "hours: long", r"hours: expected float\. Received: 'long'"),
     ],
 )
@@ -124,6 +127,11 @@ def test_other_seeds_of_a_preset_are_those_of_its_stages_too(tables):
 def test_two_tables_of_one_name_are_refused(tables):
     with pytest.raises(ConfigError, match="another table 'first'"):
         read_papers([tables, tables])
+
+
+def test_a_file_that_is_not_there_is_one_of_tables(tmp_path):
+    with pytest.raises(ConfigError, match="no such file of tables: "):
+        read_papers([tmp_path / "mine.yaml"])
 
 
 def test_an_unknown_table_is_refused_with_the_nearest_one():

@@ -70,7 +70,6 @@ def test_a_training_in_whose_own_folder_somebody_is_runs_as_well(results, traine
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ("attack", "'attack' gives a report, and a cell has a number"),
         ("likelihood", "protocol 'likelihood' needs an architecture"),
         ("novel_azimuths", "familiar azimuth"),
     ],
@@ -155,6 +154,28 @@ def test_a_failure_is_said_and_the_others_are_made(results, trained, tmp_path, m
     assert states(results, "first", tmp_path) == ["measured", "measured", "missing"]
 
 
+def test_a_training_that_failed_is_not_tried_for_another_number(results, trained, tmp_path, monkeypatch):
+    tried = []
+
+    def fails(recipe, run, progress, find):
+        tried.append(run)
+        raise ArithmeticError("the loss stopped being finite")
+
+    monkeypatch.setattr(queue, "train", fails)
+    long = results.tables()["first"].cells["long"]
+    table = dataclasses.replace(
+        results.tables()["first"],
+        cells={"error": long, "several crops": dataclasses.replace(long, protocol="test_error_multicrop")},
+    )
+    # The crops of digits are none; what cannot be measured is not looked at here.
+    monkeypatch.setattr(queue, "_require_number", lambda name, recipe: None)
+    both = Results([dataclasses.replace(results.papers[0], tables={"first": table})], [])
+    first, second = work(both, ["first"], tmp_path)
+    assert len(tried) == 1
+    assert first.endswith("the loss stopped being finite")
+    assert second.endswith("has failed.")
+
+
 def test_an_error_of_any_library_stops_no_other_number(results, trained, tmp_path, monkeypatch):
     error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
     monkeypatch.setattr(queue, "evaluate", lambda *arguments, **options: (_ for _ in ()).throw(error))
@@ -188,6 +209,28 @@ def test_a_number_that_is_not_readable_names_its_file(results, trained, tmp_path
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match=path.parent.name):
         measured_in(tmp_path)
+
+
+def test_other_files_in_the_common_folder_are_no_numbers(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.json").write_text("{}", encoding="utf-8")
+    assert len(measured_in(tmp_path)) == 3
+
+
+def test_what_somebody_trains_a_stage_of_is_running(tmp_path):
+    path = tmp_path / "tables.yaml"
+    path.write_text(
+        "{paper: A paper, tables: {stages: {title: Stages, cells: {seed: "
+        "{recipe: scae_mnist, protocol: clusters, seeds: [7]}}}}}",
+        encoding="utf-8",
+    )
+    results = Results([read_paper(path)], [])
+    (trial,) = results.trials("stages")
+    (stage, *_) = results.recipe(trial).stages
+    with locked(tmp_path / results.key(trial) / "run" / "stages" / stage.name, "busy"):
+        assert results.state(trial, tmp_path) == "running"
+    assert results.state(trial, tmp_path) == "missing"
 
 
 def test_two_numbers_of_one_training_are_measured_on_the_same_run(results, trained, tmp_path):
