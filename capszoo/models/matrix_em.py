@@ -40,6 +40,9 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
       variant: "paper" (Procedure 1) or "official" (the authors' code), see `EMRouting`.
       num_iterations: M-steps of every routing.
       final_lambda: inverse temperature that the schedule tends to.
+      conv_lambda: the same of both convolutional capsule layers; None is `final_lambda`. A parent is assigned some
+        two children's amount of data there, and thirty at the classes, so that the authors' 0.01 leaves most
+        activations of convolutional capsules within a few hundredths of 1/2.
       activation: "logistic" (description length), or "mixing" (proportions of a mixture), see `EMRouting`.
       coordinates: what is added to the votes for classes, the position of the receptive field's centre / 100 pixels:
         "paper" measures from the image's centre and adds row and column to the top of the right-hand column (of a
@@ -67,6 +70,7 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
     variant: typing.Literal["paper", "official"] = "paper"
     num_iterations: int = 3
     final_lambda: float = 0.01
+    conv_lambda: float | None = None
     activation: typing.Literal["logistic", "mixing"] = "logistic"
     coordinates: typing.Literal["paper", "official", "none"] = "paper"
     normalise: bool = False
@@ -94,15 +98,12 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
         centres = [receptive_field_centres(side, WINDOWS) for side in image_shape[:2]]
         images = keras.Input(image_shape, name="images")
         capsules = self._primary_capsules(self._features(images))
-        capsules = ConvCapsules(
-            self.conv1_types, 3, 2, self._routing(0.5, 0.5), self.pose, name="conv_capsules1"
-        )(capsules)
-        capsules = ConvCapsules(
-            self.conv2_types, 3, 1, self._routing(0.5, 0.5), self.pose, name="conv_capsules2"
-        )(self._normalised(capsules, "pose_normalisation1"))
+        capsules = self._conv_capsules(self.conv1_types, 2, "conv_capsules1")(capsules)
+        capsules = self._normalised(capsules, "pose_normalisation1")
+        capsules = self._conv_capsules(self.conv2_types, 1, "conv_capsules2")(capsules)
         poses, scores = SharedClassCapsules(
             num_classes,
-            self._routing(2.0, 1.0),
+            self._routing(2.0, 1.0, self.final_lambda),
             *self._coordinates(centres),
             pose=self.pose,
             name="class_capsules",
@@ -128,6 +129,10 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
         layer = BatchNormalisedPrimaryCapsules if self.normalise else MatrixPrimaryCapsules
         return layer(self.primary_types, self.pose, name="primary_capsules")(features)
 
+    def _conv_capsules(self, types, strides, name):
+        conv_lambda = self.final_lambda if self.conv_lambda is None else self.conv_lambda
+        return ConvCapsules(types, 3, strides, self._routing(0.5, 0.5, conv_lambda), self.pose, name=name)
+
     def _normalised(self, capsules, name):
         """The capsules of a routed layer for the next one."""
         if not self.normalise:
@@ -139,12 +144,12 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
         )
         return normalisation(poses), activations
 
-    def _routing(self, beta_u, beta_a):
+    def _routing(self, beta_u, beta_a, final_lambda):
         return EMRouting(
             self.num_iterations,
             self.variant,
             self.activation,
-            self.final_lambda,
+            final_lambda,
             beta_u,
             beta_a,
             name="routing",

@@ -77,6 +77,13 @@ def test_each_stage_has_the_grid_of_the_papers(image_shape, grids):
     assert activations.shape == (None, 5)
 
 
+@pytest.mark.parametrize(("conv_lambda", "expected"), [(None, 0.02), (0.3, 0.3)])
+def test_convolutional_capsules_may_have_an_inverse_temperature_of_their_own(conv_lambda, expected):
+    model = dataclasses.replace(TINY, final_lambda=0.02, conv_lambda=conv_lambda).build((24, 24, 1), 5)
+    stages = ("conv_capsules1", "conv_capsules2", "class_capsules")
+    assert [model.get_layer(stage).routing.final_lambda for stage in stages] == [expected, expected, 0.02]
+
+
 # The ablations of Table 1
 
 
@@ -106,6 +113,7 @@ def first_step(architecture):
         ({"coordinates": "none"}, "scores"),
         ({"activation": "mixing"}, "scores"),
         ({"final_lambda": 0.1}, "scores"),
+        ({"conv_lambda": 0.3}, "scores"),
         ({"normalise": True}, "scores"),
         ({"loss": "margin"}, "loss"),
         ({"loss": "cross_entropy"}, "loss"),
