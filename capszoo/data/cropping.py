@@ -56,11 +56,8 @@ class CroppedImages(DataSet):
             raise ValueError(f"size must be in [1, {MAX_SIZE}]. Received: {self.size}")
         if not 1 <= self.crop <= self.size:
             raise ValueError(f"crop must be in [1, {self.size}], the size. Received: {self.crop}")
-        if self.brightness < 0 or not 0 <= self.contrast <= 1:
-            received = f"{self.brightness}, {self.contrast}"
-            raise ValueError(f"brightness must be at least 0 and contrast in [0, 1]. Received: {received}")
-        require_at_least(self, 0, "turn", "stretch")
-        require_at_most(self, turn=180, stretch=MAX_STRETCH)
+        require_at_least(self, 0, "brightness", "contrast", "turn", "stretch")
+        require_at_most(self, brightness=255, contrast=1, turn=180, stretch=MAX_STRETCH)
         if self.jitter == "standardised" and not self.standardise:
             raise ValueError("jitter of standardised images needs standardise. Received: standardise False")
 

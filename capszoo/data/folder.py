@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ class Folder(LabelledPictures):
         `test` and `validation` of each class are taken out, chosen by the hash of each picture's place in `path`.
       others: see `LabelledPictures`.
 
-    Files and folders whose names begin with a dot are passed over.
+    Files and folders whose names begin with a dot are passed over; links to folders are followed.
     Errors: `DataNotFound` for a folder without pictures, unless class names, size and channels are given; `ConfigError`
     for a folder `train` that has no `test` but only a validation split beside it, and for splits `val` and `valid`.
     """
@@ -106,7 +107,7 @@ def _files(root):
     files = [
         (path, folder.name)
         for folder in folders
-        for path in sorted(folder.rglob("*"))
+        for path in sorted(_below(folder))
         if path.suffix.lower() in SUFFIXES
         and not any(part.startswith(".") for part in path.relative_to(root).parts)
     ]
@@ -119,6 +120,18 @@ def _files(root):
         if folder.name not in with_pictures and not folder.name.startswith(".") and any(folder.iterdir()):
             LOGGER.warning("%s holds no pictures (%s), and is no class.", folder, ", ".join(SUFFIXES))
     return files
+
+
+def _below(folder):
+    """All files below a folder, through links to folders too; no folder twice, and none that the folder lies in."""
+    seen = set(map(str, folder.resolve().parents))
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(place) / name for name in files)
 
 
 @functools.lru_cache(maxsize=8)

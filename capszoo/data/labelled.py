@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from capszoo.config import require_at_least, require_at_most
 from capszoo.data.augment import mirror, shift
 from capszoo.data.cropping import standardise
 from capszoo.data.dataset import DataSet
@@ -27,7 +28,7 @@ class LabelledPictures(DataSet):
       channels: 1 (grey), 3 (colour) or 2 (a stereo pair, the left view in the left half of its picture); None is what
         the first one has.
       standardise: each image gets mean 0 and deviation 1, as networks of smallNORB take them.
-      shift: training images are translated at random by up to this many pixels in each axis.
+      shift: training images are translated at random by up to this many pixels in each axis, at most their smaller side.
       mirror: left and right of half the training images are exchanged; not for stereo pairs, whose depths that inverts.
       test, validation: shares of each class that are taken out, where the source has no such split of its own. Which
         pictures those are depends on nothing but the pictures; with `validation` 0 there is no validation split.
@@ -54,19 +55,21 @@ class LabelledPictures(DataSet):
             raise ValueError(
                 f"test and validation must be shares that leave something to train. Received: {received}"
             )
-        if self.shift < 0:
-            raise ValueError(f"shift must be at least 0. Received: {self.shift}")
+        require_at_least(self, 0, "shift")
+        if len(set(self.class_names)) < len(self.class_names):
+            raise ValueError(f"class_names must differ. Received: {', '.join(self.class_names)}")
         if None in (self.size, self.channels) or not self.class_names:
             names, (height, width, channels) = self._look()
             self._keep(class_names=self.class_names or names, channels=self.channels or channels)
             views = 2 if self.channels == 2 else 1
-            self._keep(size=self.size or (height, width // views))
+            self._keep(size=(height, width // views) if self.size is None else self.size)
         if isinstance(self.size, int):
             self._keep(size=(self.size, self.size))
         if self.mirror and self.channels == 2:
             raise ValueError("mirror must be false for stereo pairs, of 2 channels. Received: true")
         if min(self.size) < 1:
             raise ValueError(f"size must be at least 1. Received: {self.size}")
+        require_at_most(self, shift=min(self.size))
         if len(self.class_names) < 2:
             raise ValueError(f"at least two classes are needed. Received: {', '.join(self.class_names)}")
 

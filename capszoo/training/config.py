@@ -8,6 +8,8 @@ from capszoo.config import ConfigError
 
 # Of MNIST these are years; a number above is a slip of the keyboard.
 MAX_EPOCHS = 100_000
+# Beyond them float32 makes of an average's momentum 1, and of a bound on gradients something infinite.
+MAX_AVERAGE, MAX_CLIP = 0.999999, 1e30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +30,15 @@ class TrainConfig:
         weight decay stays that of the full rate.
       schedule: how the learning rate falls; "exponential", with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
-        rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2.
+        rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2. The minimum is
+        at most the rate.
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: of the schedule; "cosine" has no decay.
       warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
       weight_decay: each step takes this share of the learning rate away from every weight of two or more axes (AdamW).
-      average: momentum of an exponential average of the weights, in (0, 1); what is validated and kept is then the
-        average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.
+      average: momentum of an exponential average of the weights, in (0, 0.999999]; what is validated and kept is then
+        the average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.
       mixup: alpha of mixup, see `capszoo.training.mixup`; 0 trains on the images as they are. It needs scores to train.
-      gradient_clip: bound on the global gradient norm; None leaves gradients alone.
+      gradient_clip: bound on the global gradient norm, in (0, 1e30]; None leaves gradients alone.
       precision: Keras dtype policy. Routing stays in float32 whatever it says.
       xla: compile the training step with XLA.
       checkpoint_steps: steps between checkpoints; what a killed run can lose.
@@ -86,15 +89,22 @@ class TrainConfig:
         for name in ("minimum_learning_rate", "weight_decay", "warmup_steps", "mixup"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
+        if self.minimum_learning_rate > self.learning_rate:
+            raise ConfigError(
+                f"train.minimum_learning_rate: must be at most the learning rate, {self.learning_rate}. "
+                f"Received: {self.minimum_learning_rate}"
+            )
         if self.warmup_steps and self.schedule != "cosine":
             raise ConfigError(f"train.warmup_steps: only 'cosine' warms up. Received: {self.schedule!r}")
         if not 0 < self.pretrained_rate <= 1:
             raise ConfigError(f"train.pretrained_rate: must be in (0, 1]. Received: {self.pretrained_rate}")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ConfigError(f"train.average: must be in (0, 1) or null. Received: {self.average}")
-        if self.gradient_clip is not None and not 0 < self.gradient_clip < math.inf:
+        if self.average is not None and not 0 < self.average <= MAX_AVERAGE:
             raise ConfigError(
-                f"train.gradient_clip: must be positive and finite, or null. Received: {self.gradient_clip}"
+                f"train.average: must be in (0, {MAX_AVERAGE}] or null. Received: {self.average}"
+            )
+        if self.gradient_clip is not None and not 0 < self.gradient_clip <= MAX_CLIP:
+            raise ConfigError(
+                f"train.gradient_clip: must be in (0, {MAX_CLIP:g}] or null. Received: {self.gradient_clip}"
             )
         if self.stop_at_error is not None and not 0 <= self.stop_at_error <= 1:
             raise ConfigError(

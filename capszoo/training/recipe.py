@@ -195,7 +195,11 @@ def _parse_stage(name, changes, mapping):
         if not isinstance(values, dict):
             raise config.ConfigError(f"{where}.{part}: a mapping is needed. Received: {values!r}")
         laid_over[part] = {**mapping.get(part, {}), **values}
-    train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
+    try:
+        train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
+    except config.ConfigError as error:
+        # What the section says of its own values is of one without stages.
+        raise config.ConfigError(str(error).replace("train.", f"{where}.train.", 1)) from error
     if train.start_from:
         raise config.ConfigError(
             f"{where}.train.start_from: stages begin with the weights of the one before."

@@ -1,5 +1,6 @@
 """From a preset and somebody's own data to a run that is used like a preset."""
 
+import dataclasses
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from capszoo import config, plugins
 from capszoo.config import ConfigError
+from capszoo.data.cropping import CroppedImages
 from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import Classifies, ShiftsScores, require
 from capszoo.progress import QUIET, Progress
@@ -47,7 +49,8 @@ def finetune(
       name: a preset with weights or the folder of a run; what is new in the model are the class capsules, unless the
         classes are the same, and what the shape of the images changes.
       data: a folder of pictures, see `capszoo.data.folder.Folder`; a data set of capszoo; or one that TensorFlow
-        Datasets has prepared, see `capszoo.data.tfds.Tfds`. Pictures are scaled to the preset's images.
+        Datasets has prepared, see `capszoo.data.tfds.Tfds`. Pictures are scaled to the preset's images,
+        toys and photographs of objects cropped as they are; digits keep their size.
       directory: of the run, `runs/PRESET_DATA` by default. Killed and called again, it goes on.
       overrides: `section.key=value` texts laid over the recipe, see `finetuning_recipe`.
 
@@ -137,6 +140,13 @@ def _word(text):
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower() or "data"
 
 
+def _view(cls, source):
+    """What a data set `cls` that resizes and crops has of another one: images of the same shape and look."""
+    if not (issubclass(cls, CroppedImages) and isinstance(source, CroppedImages)):
+        return {}
+    return {field.name: getattr(source, field.name) for field in dataclasses.fields(CroppedImages)}
+
+
 def _data(data, source):
     """The section `data` of the recipe: pictures in the shape that the preset knows, like sets with its options."""
     height, width, channels = source.image_shape
@@ -151,7 +161,7 @@ def _data(data, source):
     if data in own:
         # Of one kind, such as smallNORB and its twin, are sets with the same options.
         alike = isinstance(source, own[data]) or issubclass(own[data], type(source))
-        return {**(config.to_mapping(source) if alike else {}), "name": data}
+        return {**(config.to_mapping(source) if alike else _view(own[data], source)), "name": data}
     if re.fullmatch(r"[a-z0-9_]+(/[A-Za-z0-9_.-]+)?", str(data)):
         return {"name": "tfds", "set": str(data), **like}
     reason = f"a folder of pictures or a data set is needed; there is no folder {str(data)!r}"

@@ -101,6 +101,26 @@ def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):
     assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 11
 
 
+def test_a_folder_is_no_picture_whatever_its_name(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4)
+    (root / CLASSES[0] / "album.png").mkdir()
+    (root / CLASSES[0] / "0.png").rename(root / CLASSES[0] / "album.png" / "0.png")
+    data = Folder(path=str(root), test=0.25, validation=0.25)
+    assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 12
+
+
+def test_pictures_behind_a_link_to_a_folder_are_found_once(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4)
+    more = write_folder(tmp_path / "more", count=3)
+    (root / CLASSES[0] / "more").symlink_to(more / CLASSES[0])
+    # Where links lead back there are no more pictures.
+    (more / CLASSES[0] / "again").symlink_to(more / CLASSES[0])
+    (root / CLASSES[1] / "up").symlink_to(root)
+    data = Folder(path=str(root), test=0.25, validation=0.25)
+    labels = np.concatenate([data.open(split).labels for split in ("train", "validation", "test")])
+    assert np.bincount(labels).tolist() == [7, 4, 4]
+
+
 def test_an_upright_photograph_is_upright_and_big_endian_grey_is_grey(tmp_path):
     for name in ("a", "b"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -152,6 +172,21 @@ def test_a_recipe_is_read_where_its_pictures_are_not(tmp_path):
     assert parse_section("data", to_mapping(data)) == data
     with pytest.raises(DataNotFound, match="no pictures in"):
         data.open("train")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"size": 0}, r"size must be at least 1\. Received: \(0, 0\)"),
+        ({"size": 16, "shift": 17}, "shift must be at most 16. Received: 17"),
+        ({"shift": -1}, "shift must be at least 0. Received: -1"),
+        ({"class_names": [*CLASSES, CLASSES[0]]}, "class_names must differ. Received: "),
+    ],
+)
+def test_options_out_of_range_are_refused(option, message, tmp_path):
+    path = str(write_folder(tmp_path / "pictures", count=2))
+    with pytest.raises(ConfigError, match=message):
+        parse_section("data", {"name": "folder", "path": path, **option})
 
 
 def test_what_is_no_set_of_pictures_is_refused(tmp_path):

@@ -259,7 +259,9 @@ def test_a_folder_that_is_still_being_written_is_not_read(no_data, prepared, mon
     ("option", "message"),
     [
         ({"crop": 49}, r"crop must be in \[1, 48\].* Received: 49"),
-        ({"contrast": 1.5}, r"contrast in \[0, 1]\. Received: 2.0, 1.5"),
+        ({"contrast": 1.5}, "contrast must be at most 1. Received: 1.5"),
+        ({"brightness": -1.0}, "brightness must be at least 0. Received: -1.0"),
+        ({"brightness": float("inf")}, "brightness must be at most 255. Received: inf"),
         ({"turn": 181}, "turn must be at most 180. Received: 181"),
         ({"stretch": 1.0}, "stretch must be at most 0.9. Received: 1.0"),
         ({"stretch": -0.1}, "stretch must be at least 0. Received: -0.1"),

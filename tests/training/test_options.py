@@ -139,7 +139,7 @@ def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"average": 1.0}, r"train.average: must be in \(0, 1\) or null"),
+        ({"average": 1.0}, r"train.average: must be in \(0, 0.999999\] or null"),
         ({"average": 0.0}, "train.average"),
         ({"weight_decay": -1.0}, "train.weight_decay: must be at least 0"),
         ({"mixup": -0.2}, "train.mixup: must be at least 0"),

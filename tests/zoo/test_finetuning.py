@@ -57,6 +57,8 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
         ("dynamic_mnist_expanded", "mnist", {"pad": 6, "shift": 6}),
         ("matrix_em_smallnorb", "synthnorb", {"size": 36, "validation_instance": None}),
         ("dynamic_mnist_expanded", "fashion_mnist", {"pad": 0}),
+        ("matrix_em_smallnorb", "eth80", {"size": 36, "crop": 32, "views": "all"}),
+        ("consensus_em_smallnorb", "coil20", {"size": 50, "crop": 44}),
     ],
 )
 def test_a_set_of_the_same_kind_keeps_the_presets_options(preset, data, options):
