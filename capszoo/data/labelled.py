@@ -28,7 +28,7 @@ class LabelledPictures(DataSet):
       channels: 1 (grey), 3 (colour) or 2 (a stereo pair, the left view in the left half of its picture); None is what
         the first one has.
       standardise: each image gets mean 0 and deviation 1, as networks of smallNORB take them.
-      shift: training images are translated at random by up to this many pixels in each axis, at most their smaller side.
+      shift: training images are translated at random by up to this many pixels in each axis, at most the smaller side.
       mirror: left and right of half the training images are exchanged; not for stereo pairs, whose depths that inverts.
       test, validation: shares of each class that are taken out, where the source has no such split of its own. Which
         pictures those are depends on nothing but the pictures; with `validation` 0 there is no validation split.
