@@ -40,8 +40,8 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
       variant: "paper" (Procedure 1) or "official" (the authors' code), see `EMRouting`.
       num_iterations: M-steps of every routing.
       final_lambda: inverse temperature that the schedule tends to.
-      conv_lambda: the same of both convolutional capsule layers; None is `final_lambda`. A parent is assigned some
-        two children's amount of data there, and thirty at the classes, so that the authors' 0.01 leaves most
+      conv_lambda: the same of both convolutional capsule layers; None is `final_lambda`. A parent is assigned one
+        or two children's amount of data there, and thirty at the classes, so that the authors' 0.01 leaves most
         activations of convolutional capsules within a few hundredths of 1/2.
       activation: "logistic" (description length), or "mixing" (proportions of a mixture), see `EMRouting`.
       coordinates: what is added to the votes for classes, the position of the receptive field's centre / 100 pixels:
