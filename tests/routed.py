@@ -34,19 +34,24 @@ def capsules(place, images=3, grid=(5, 6), types=2, seed=0):
     return poses, activations
 
 
-def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32", **pose):
-    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
+def convolutional(types=3, strides=1, count=3, final_lambda=0.2, dtype="float32", variant="paper", **pose):
+    routing = EMRouting(count, variant, final_lambda=final_lambda, dtype=dtype)
     return ConvCapsules(types, 3, strides, routing, dtype=dtype, **pose)
 
 
-def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32", **pose):
-    routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
+def shared_class(types=3, count=3, final_lambda=0.2, dtype="float32", variant="paper", **pose):
+    routing = EMRouting(count, variant, final_lambda=final_lambda, dtype=dtype)
     return SharedClassCapsules(types, routing, COORDINATES, dtype=dtype, **pose)
 
 
 def normalised_class(types=3, count=3, final_lambda=0.2, dtype="float32", **pose):
     routing = EMRouting(count, final_lambda=final_lambda, dtype=dtype)
     return NormalisedClassCapsules(types, routing, dtype=dtype, **pose)
+
+
+def official(layer, **fixed):
+    """`layer` with the authors' variant, whose cost is larger."""
+    return lambda **options: layer(variant="official", **{"final_lambda": 0.01, **fixed, **options})
 
 
 def similar(layer, kernel="gaussian"):
@@ -82,6 +87,9 @@ KINDS = {
     "conv, 20 types": lambda **options: convolutional(types=20, **options),
     "classes": shared_class,
     "normalised classes": normalised_class,
+    "official, conv": official(convolutional, strides=2),
+    "official, 20 types": official(convolutional, types=20),
+    "official, classes": official(shared_class),
     "similarity, conv": similar(
         lambda types, *rest, **options: NormalisedConvCapsules(types, 3, 2, *rest, **options)
     ),

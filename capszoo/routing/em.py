@@ -198,21 +198,33 @@ class EMRouting(Routing):
     @property
     def fusible(self):
         """See `Routing.fusible`."""
-        return self.variant == "paper" and self.activation == "logistic"
+        return self.activation == "logistic"
 
     @property
     def routes_by_image(self):
         """See `Routing.routes_by_image`."""
-        return self.fusible
+        return self.fusible and self.variant == "paper"
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
         from capszoo.routing.cpu.em_operation import fused_em
 
-        route = fused_em(
-            connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
-        )
-        return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
+        scales, floors = self.temperature(np.arange(count)), (self.mass_floor, self.variance_floor)
+        if self.variant == "paper":
+            route = fused_em(connections, scales, *floors)
+            return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
+
+        groups = connections.child.shape[1] // self.neighbourhood.taps if self.neighbourhood else 0
+        # The authors' cost is twice that of the paper, of other betas.
+        scales = 2.0 * scales if self.neighbourhood else scales / 2.0
+        route = fused_em(connections, scales, *floors, DAMPING, groups)
+
+        def of_authors(poses, activations, matrices):
+            beta_u, beta_a = self.betas()
+            betas = (LOG_2_PI + 1.0) / 2.0 * beta_u, -OFFICIAL_ACTIVATION_SCALE / 2.0 * beta_a
+            return route(poses, activations, matrices, *betas)
+
+        return of_authors
 
     def by_image(self, connections, count):
         """See `Routing.by_image`."""

@@ -25,8 +25,15 @@ and z_ij = log(a_j) - sum_d (log(2 pi var_jd) + (V_ijd - mu_jd)^2 / var_jd) / 2,
     d x_j = sum_i d z_ij / (1 + exp(x_j))                                               # d log(a) / d x = 1 - a
     d V_ijd -= d z_ij (V_ijd - mu_jd) / var_jd
 
+With a damping c, mu' = (1 - c) mu + c mu_0 takes the place of mu_j, mu_0 being the previous mean, so that deviations
+from it add up to e_jd = sum_i rho_ij (V_ijd - mu'_jd) = n_j c / (1 - c) (mu'_jd - mu_0jd) + n_0 mu'_jd, and
+
+    linear_jd = (1 - c) (d mu'_jd - 2 square_jd e_jd) / n_j,          d mu_0jd += c (d mu'_jd - 2 square_jd e_jd)
+    constant_j += -sum_d linear_jd c / (1 - c) (mu'_jd - mu_0jd)
+
 R of iteration 0 is given, so that nothing leads from it. V = M W leads to poses and weights, `votes.product_gradients`.
-Of variational-Bayes routing the M-step is another, see `posterior`, and d x_j above is sum_i d z_ij.
+Of variational-Bayes routing the M-step is another, see `posterior`, and d x_j above is sum_i d z_ij. Where coefficients
+sum to one for every type, the sums over k above are over positions, see `by_type`.
 """
 
 import collections
@@ -35,6 +42,7 @@ import math
 import numpy as np
 from numba import njit
 
+from capszoo.routing.cpu.by_type import coefficient_by_type, find_peak, through_peaks
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.em_forward import fit_of, inputs_of
 from capszoo.routing.cpu.entrance import kernel
@@ -60,8 +68,9 @@ HALF, ONE, TWO = f32(0.5), f32(1.0), f32(2.0)
 
 # What goes backwards through one image: gradients of mean, variance and logits [P, K, ...]; terms of the gradient of
 # a share, constant + sum_d (linear * (v - mean) + square * (v - mean)^2), [T, P, K, ...]; for each
-# pair, [T, P, I, K, lanes], R * activation and the gradient of z; for each child, [C], the sum over its parents.
-Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear square share d_z child")
+# pair, [T, P, I, K, lanes], R * activation and the gradient of z; for each child, [C], the sum over its parents, or by
+# types [C, K, lanes], and where the peaks are, [G, K, lanes].
+Sweep = collections.namedtuple("Sweep", "mean variance logits constant linear square share d_z child top")
 
 
 @inner
@@ -69,9 +78,11 @@ def _through_m_step(problem, fit, sweep, gradients, b, chunk, t):
     """From gradients of the parents of iteration t to those of the sums that made them."""
     if problem.bayesian:
         through_posterior(problem, fit, sweep, gradients, b, chunk, t)
+        sweep.mean[:] = ZERO
         return
     positions, blocks = problem.child.shape[0], problem.blocks
     floor, smallest = broadcast(problem.mass_floor), broadcast(problem.variance_floor)
+    damping = broadcast(problem.damping)
     for u in range(positions * blocks):
         s, q = (b * len(problem.scales) + t) * positions * blocks + u, t * positions * blocks + u
         n = load(fit.mass, s * LANES)
@@ -84,11 +95,20 @@ def _through_m_step(problem, fit, sweep, gradients, b, chunk, t):
         for d in range(0, TILE, LANES):
             precision = load(fit.precision, s * TILE + d)
             square = fma(broadcast(HALF) * cost, precision, load(sweep.variance, u * TILE + d)) / n
-            # The floor of the mass keeps deviations from adding up to zero.
-            floor_term = broadcast(TWO) * floor * square * load(fit.mean, s * TILE + d)
-            store(sweep.linear, q * TILE + d, (load(sweep.mean, u * TILE + d) - floor_term) / n)
+            mean = load(fit.mean, s * TILE + d)
+            # The floor of the mass keeps deviations from adding up to zero, and so does damping.
+            rest, away = floor * mean, broadcast(ZERO)
+            if problem.damping > ZERO:
+                away = mean if t == 0 else mean - load(fit.mean, (s - positions * blocks) * TILE + d)
+                away = damping / (broadcast(ONE) - damping) * away
+                rest = fma(n, away, rest)
+            d_mean = load(sweep.mean, u * TILE + d) - broadcast(TWO) * square * rest
+            linear = (broadcast(ONE) - damping) * d_mean / n
+            # To the previous mean, see `_previous`.
+            store(sweep.mean, u * TILE + d, damping * d_mean)
+            store(sweep.linear, q * TILE + d, linear)
             store(sweep.square, q * TILE + d, square)
-            constant = constant - square * (broadcast(ONE) / precision - smallest)
+            constant = constant - square * (broadcast(ONE) / precision - smallest) - linear * away
         store(sweep.constant, q * LANES, constant)
 
 
@@ -129,19 +149,45 @@ def _shares(problem, inputs, fit, sweep, votes, b, t):
             for k in range(blocks):
                 at = v + (i * blocks + k) * TILE
                 d_share, value = _d_share(problem, fit, sweep, votes, at, b, p * blocks + k, t)
-                coefficient = exp(value - broadcast(fit.evidence[e + j]))
-                store(sweep.share, (z + k) * LANES, coefficient)
                 store(sweep.d_z, (z + k) * LANES, d_share)
-                sweep.child[j] += horizontal_sum(coefficient * d_share)
+                if problem.groups == 0:
+                    coefficient = exp(value - broadcast(fit.evidence[e + j]))
+                    sweep.child[j] += horizontal_sum(coefficient * d_share)
+                else:
+                    coefficient = coefficient_by_type(problem, fit, b, t, j, k, value)
+                    find_peak(problem, fit, b, t, j, k, value, z, sweep.top)
+                    at = (j * blocks + k) * LANES
+                    store(sweep.child, at, fma(coefficient, d_share, load(sweep.child, at)))
+                store(sweep.share, (z + k) * LANES, coefficient)
+
+
+@inner
+def _through_coefficients(problem, inputs, fit, sweep, b, t, share, d_z):
+    """Of R in `share` and of its gradients in `d_z`: rho, and the gradients of z."""
+    child, blocks = problem.child, problem.blocks
+    for p in range(child.shape[0]):
+        for i in range(child.shape[1]):
+            j, z = child[p, i], (p * child.shape[1] + i) * blocks * LANES
+            activation = broadcast(inputs.activations[b * problem.children + j])
+            for k in range(0, blocks * LANES, LANES):
+                rho = load(share, z + k) * activation
+                store(share, z + k, rho)
+                mean = (
+                    load(sweep.child, j * blocks * LANES + k) if problem.groups else broadcast(sweep.child[j])
+                )
+                store(d_z, z + k, rho * (load(d_z, z + k) - mean))
+    if problem.groups > 0:
+        through_peaks(problem, inputs, fit, b, t, sweep.child, sweep.top, sweep.d_z)
 
 
 @inner
 def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
     """Through the E-step of iteration t to the parents of iteration t - 1."""
-    child, blocks, activations = problem.child, problem.blocks, inputs.activations
+    child, blocks = problem.child, problem.blocks
     positions, seen = child.shape
     pairs = positions * seen * blocks * LANES
     share, d_z = sweep.share[t * pairs : (t + 1) * pairs], sweep.d_z[t * pairs : (t + 1) * pairs]
+    _through_coefficients(problem, inputs, fit, sweep, b, t, share, d_z)
     for p in range(positions):
         v = votes_at(problem, inputs, b, p, votes)
         for k in range(blocks):
@@ -149,16 +195,13 @@ def _previous(problem, inputs, fit, sweep, votes, b, t, first, second):
             s = (b * len(problem.scales) + t - 1) * positions * blocks + u
             density = broadcast(ZERO)
             for i in range(seen):
-                j, z = child[p, i], ((p * seen + i) * blocks + k) * LANES
-                rho = load(share, z) * broadcast(activations[b * problem.children + j])
-                store(share, z, rho)
-                h = rho * (load(d_z, z) - broadcast(sweep.child[j]))
-                store(d_z, z, h)
-                density = density + h
+                density = density + load(d_z, ((p * seen + i) * blocks + k) * LANES)
             moments(problem, votes, v, p, k, d_z, fit.mean, s * TILE, first, second)
             for d in range(0, TILE, LANES):
                 precision = load(fit.precision, s * TILE + d)
-                store(sweep.mean, u * TILE + d, load(first, d) * precision)
+                # What damping has left there; else zero.
+                damped = load(sweep.mean, u * TILE + d)
+                store(sweep.mean, u * TILE + d, fma(load(first, d), precision, damped))
                 curvature = load(second, d) * precision - density
                 store(sweep.variance, u * TILE + d, broadcast(HALF) * precision * curvature)
             store(sweep.logits, u * LANES, density)
@@ -235,8 +278,9 @@ def backward_chunk(problem, inputs, fit, mean, logits, gradients, chunk):
         for t in range(count - 1, 0, -1):
             _through_m_step(problem, fit, sweep, gradients, b, chunk, t)
             _shares(problem, inputs, fit, sweep, votes, b, t)
-            for j in range(children):
-                gradients.activations[b * children + j] += sweep.child[j]
+            width = len(sweep.child) // children
+            for j in range(children * width):
+                gradients.activations[b * children + j // width] += sweep.child[j]
             _previous(problem, inputs, fit, sweep, votes, b, t, first, second)
         _through_m_step(problem, fit, sweep, gradients, b, chunk, 0)
         _inputs_gradients(problem, inputs, fit, sweep, gradients, votes, b, chunk, tile)
@@ -254,5 +298,6 @@ def _sweep(problem, parents, pairs):
         np.empty(count * parents * POSE, f32),
         np.empty(count * pairs, f32),
         np.empty(count * pairs, f32),
-        np.empty(problem.children, f32),
+        np.empty(problem.children * (problem.blocks * LANES if problem.groups else 1), f32),
+        np.zeros(problem.groups * problem.blocks * LANES, np.int64),
     )

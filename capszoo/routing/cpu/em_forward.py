@@ -1,8 +1,8 @@
 """EM routing from poses to parents, compiled for the CPU; see `votes` for the order of all arrays.
 
-The equations are those of `capszoo.routing.em.EMRouting`, variant "paper"; or, where a problem is `bayesian`, those of
-variational-Bayes routing, which makes other parents of the same sums, see `posterior`. One thread routes one image
-after the other, whose coefficients stay in its cache.
+The equations are those of `capszoo.routing.em.EMRouting`; or, where a problem is `bayesian`, those of variational-Bayes
+routing, which makes other parents of the same sums, see `posterior`. Where it has `groups`, coefficients sum to one for
+every type of parent, see `by_type`. One thread routes one image after the other, whose coefficients stay in its cache.
 """
 
 import collections
@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from capszoo.routing.cpu.by_type import normalise_by_type
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.entrance import check_array, check_count, kernel
 from capszoo.routing.cpu.lanes import (
@@ -49,17 +50,21 @@ CANCELLATION = f32(1 / 64)
 LOG_2_PI = math.log(2.0 * math.pi)
 HALF, ONE = f32(0.5), f32(1.0)
 
-# See `votes.PROBLEM`; uniform [P, I]: R of iteration 0; scales [T]: lambda_t.
-Problem = collections.namedtuple("Problem", f"{PROBLEM} uniform scales mass_floor variance_floor bayesian")
+# See `votes.PROBLEM`; uniform [P, I]: R of iteration 0; scales [T]: lambda_t; damping: the previous mean's share of a
+# mean; groups: types of children, where coefficients sum to one for every type of parent, else 0.
+Problem = collections.namedtuple(
+    "Problem", f"{PROBLEM} uniform scales mass_floor variance_floor bayesian damping groups"
+)
 # See `votes.INPUTS`; beta_u and beta_a: [K, lanes].
 Inputs = collections.namedtuple("Inputs", f"{INPUTS} beta_u beta_a")
 # mean and precision (1 / var) [B, T, P, K, D, lanes]; mass (n), cost (sum_d beta_u + log(var) / 2), logits (x) and base
-# (z at the mean) [B, T, P, K, lanes]; evidence [B, T, C]: log of the sum of exp(z) over all parents of a child.
+# (z at the mean) [B, T, P, K, lanes]; evidence [B, T, C, 1]: log of the sum of exp(z) over all parents of a child, or
+# see `by_type`.
 Fit = collections.namedtuple("Fit", "mean precision mass cost logits base evidence")
 
 
 @inner
-def _gaussians(problem, fit, s, centre, o, first, second):
+def _gaussians(problem, fit, s, centre, o, previous, q, first, second):
     """Mean and precision out of moments about `centre`; False where too much cancels."""
     mean, precision = fit.mean, fit.precision
     n, floor = load(fit.mass, s * LANES), broadcast(problem.mass_floor)
@@ -68,6 +73,8 @@ def _gaussians(problem, fit, s, centre, o, first, second):
         c, f, g = load(centre, o + d * LANES), load(first, d * LANES), load(second, d * LANES)
         # The mass has a floor, so the centre's own share of the mean is less than one.
         move = (f - floor * c) / n
+        if problem.damping > ZERO:
+            move = move + broadcast(problem.damping) * (load(previous, q + d * LANES) - c - move)
         variance = (g - move * (f + f - move * (n - floor))) / n + smallest
         store(mean, s * TILE + d * LANES, c + move)
         store(precision, s * TILE + d * LANES, broadcast(ONE) / variance)
@@ -114,9 +121,9 @@ def _m_step(problem, inputs, fit, votes, b, t, share, factor, zeros, first, seco
             store(mass, s * LANES, n)
             centre, o = (zeros, 0) if t == 0 else (mean, (s - positions * blocks) * TILE)
             moments(problem, votes, v, p, k, share, centre, o, first, second)
-            if not _gaussians(problem, fit, s, centre, o, first, second):
+            if not _gaussians(problem, fit, s, centre, o, centre, o, first, second):
                 moments(problem, votes, v, p, k, share, mean, s * TILE, first, second)
-                _gaussians(problem, fit, s, mean, s * TILE, first, second)
+                _gaussians(problem, fit, s, mean, s * TILE, centre, o, first, second)
             if not problem.bayesian:
                 _activation(problem, inputs, fit, t, s, k)
         if problem.bayesian:
@@ -149,8 +156,13 @@ def _e_step(problem, inputs, fit, votes, b, t, share, factor, peak):
                 distance = _distance(votes, at, fit.mean, fit.precision, (s + k) * TILE)
                 value = fma(broadcast(-HALF), distance, load(fit.base, (s + k) * LANES))
                 store(share, (z + k) * LANES, value)
-                peak[j] = max(peak[j], horizontal_max(value))
-    _normalise(problem, fit, b, t, share, factor, peak)
+                if problem.groups == 0:
+                    peak[j] = max(peak[j], horizontal_max(value))
+    if problem.groups == 0:
+        _normalise(problem, fit, b, t, share, factor, peak)
+    else:
+        factor[:] = ONE
+        normalise_by_type(problem, fit, b, t, share)
 
 
 @inner
@@ -183,6 +195,7 @@ def inputs_of(problem):
     check_array("uniform", problem.uniform, np.float32, problem.child.shape)
     check_array("scales", problem.scales, np.float32, np.shape(problem.scales)[:1] or (None,))
     check_count("iterations", len(problem.scales), 1)
+    check_count("groups", problem.groups)
     betas = (problem.blocks * LANES,)
     return Inputs(*input_shapes(problem), betas, betas)
 
@@ -192,7 +205,10 @@ def fit_of(problem):
     steps = problem.images, len(problem.scales)
     parents = *steps, problem.child.shape[0], problem.blocks
     poses, numbers = (*parents, POSE, LANES), (*parents, LANES)
-    return Fit(poses, poses, numbers, numbers, numbers, numbers, (*steps, problem.children))
+    # By type there is a number for each, and then the peaks of all groups of children.
+    rows = problem.children + problem.groups
+    width = problem.blocks * LANES if problem.groups else 1
+    return Fit(poses, poses, numbers, numbers, numbers, numbers, (*steps, rows, width))
 
 
 def _forward(problem):

@@ -14,13 +14,15 @@ VARIANCE_FLOOR = 5e-4
 forget_stale(em_forward.forward_chunk, em_backward.backward_chunk)
 
 
-def fused_em(connections, scales, mass_floor, variance_floor):
-    """EM routing, variant "paper" with logistic activations, of votes V = M W + addition.
+def fused_em(connections, scales, mass_floor, variance_floor, damping=0.0, groups=0):
+    """EM routing with logistic activations of votes V = M W + addition.
 
     where:
       connections: a `Connections`.
       scales: lambda_t of every iteration.
       mass_floor, variance_floor: added to each parent's amount of data and to each variance.
+      damping: the previous mean's share of a mean.
+      groups: types of children, where the coefficients of a child sum to one for every type of parent; else 0.
 
     Returns `route(poses, activations, matrices, beta_u, beta_a)`, which takes poses `[B, C, 16]`, activations `[B, C]`,
     transformations `[matrices, width, O, width]`, and `[O]` each of beta_u and beta_a, and returns mu_j
@@ -28,10 +30,13 @@ def fused_em(connections, scales, mass_floor, variance_floor):
     Source: Hinton et al. 2018, Procedure 1; the gradient is its derivative, written out in `em_backward`.
     """
     scales = np.asarray(scales, "float32")
-    own = connections.uniform, scales, np.float32(mass_floor), np.float32(variance_floor), False
+    own = scales, np.float32(mass_floor), np.float32(variance_floor), False, np.float32(damping), groups
 
     def route(poses, activations, matrices, beta_u, beta_a):
-        problem = em_forward.Problem(*problem_of(connections, activations, matrices), *own)
+        uniform = connections.uniform
+        if groups:
+            uniform = np.full_like(uniform, 1.0 / matrices.shape[2])
+        problem = em_forward.Problem(*problem_of(connections, activations, matrices), uniform, *own)
         arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
         return from_lanes(*_operation(problem)(*arrays), problem.child.shape[0], problem.types)
 
@@ -49,7 +54,7 @@ def fused_variational_bayes(connections, count, logits):
     Returns `route`, as `fused_em`.
     Source: De Sousa Ribeiro et al. 2020, Algorithm 1; what differs from EM routing is in `posterior`.
     """
-    own = np.ones(count, "float32"), np.float32(1.0), np.float32(VARIANCE_FLOOR), True
+    own = np.ones(count, "float32"), np.float32(1.0), np.float32(VARIANCE_FLOOR), True, np.float32(0.0), 0
 
     def route(poses, activations, matrices, beta_u, beta_a):
         uniform = np.full(connections.child.shape, 1.0 / matrices.shape[2], "float32")
