@@ -183,7 +183,6 @@ def test_values_arrive_as_the_type_of_their_field(write, key, text, value):
         ("gradient_clip", "nan"),
         ("gradient_clip", "inf"),
         ("gradient_clip", 1e31),
-        ("minimum_learning_rate", 0.0011),
         ("average", 0.9999999),
         ("precision", "float17"),
     ],

@@ -21,6 +21,7 @@ from capszoo.layers.dense import DenseCapsules
 from capszoo.layers.matrix import POSE_SIDE, ConvCapsules, SharedClassCapsules
 from capszoo.layers.routes import Routes, routed_layers
 from capszoo.routing.dynamic import DynamicRouting
+from capszoo.routing.em import EMRouting
 
 VARIANCE_FLOOR = 5e-4
 # Of convolutional and of class capsules.
@@ -210,7 +211,9 @@ def textbook_layer(layer):
     if form is TextbookDenseCapsules:
         known = type(layer.routing) is DynamicRouting
     else:
-        known = form is not None and layer.pose == "matrix" and layer.routing.fusible
+        routing = layer.routing
+        of_paper = type(routing) is EMRouting and routing.fusible and routing.variant == "paper"
+        known = form is not None and layer.pose == "matrix" and of_paper
     if not known:
         raise ValueError(
             "only EM routing of matrices (variant paper, logistic) and dynamic routing have a textbook form. "

@@ -123,7 +123,10 @@ def _files(root):
 
 
 def _below(folder):
-    """All files below a folder, through links to folders too; no folder twice, and none that the folder lies in."""
+    """All files below a folder, through links to folders too, but for hidden ones.
+
+    No folder is met twice, but by the first of its names, and none that the folder lies in.
+    """
     seen = set(map(str, folder.resolve().parents))
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
@@ -131,6 +134,7 @@ def _below(folder):
             folders.clear()
             continue
         seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(place) / name for name in files)
 
 

@@ -90,6 +90,10 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
     # What a new number of classes makes anew; all other weights survive fine-tuning.
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/",)
 
+    def __post_init__(self):
+        if self.conv_lambda is not None and not self.conv_lambda > 0:
+            raise ValueError(f"conv_lambda must be positive or null. Received: {self.conv_lambda!r}")
+
     def build(self, image_shape, num_classes, labels_per_image=1):
         """The inference model: `images` -> dict of outputs. Images are standardised where the paper does so.
 

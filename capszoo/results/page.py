@@ -8,6 +8,7 @@ from capszoo.protocols import get_protocol
 from capszoo.results import figures
 from capszoo.results.ours import ours_of
 from capszoo.results.records import measured_in, published, read_records, write_records
+from capszoo.results.tables import OwnTables
 from capszoo.results.trials import Results
 from capszoo.training.files import write_figure, write_text
 
@@ -70,10 +71,14 @@ def row_of(results, table, name) -> dict[str, str]:
 
 
 def _cost(results, table, name, folder=None):
-    """What is missing of a cell: so many hours, or nothing but the missing trainings of a cell before it."""
+    """What is missing of a cell: so many hours, or nothing but the missing trainings of a cell before it.
+
+    where:
+      folder: the common one, whose trainings cost no hours, and at which others are.
+    """
     trainings, hours = {}, 0.0
     for trial in results.trials(table):
-        if results.record(trial) is None:
+        if results.record(trial) is None and not (folder and results.state(trial, folder) == "running"):
             missing = None if results.trained(trial, folder) else results.training(trial)
             trainings.setdefault(trial.name, []).append(missing)
             hours += results.hours(trial, folder) if trial.name == name else 0.0
@@ -150,11 +155,12 @@ def render(results) -> str:
         lines += [ABOVE, *_markdown(above, above[0])]
     for paper in results.papers:
         lines += [f"## {paper.paper}", ""]
+        source = paper.file if isinstance(paper, OwnTables) else ""
         for name, table in paper.tables.items():
             lines += [
                 f"### {table.title}",
                 "",
-                f"`capszoo reproduce {shlex.quote(paper.file or name)}`. {table.note}".rstrip(),
+                f"`capszoo reproduce {shlex.quote(source or name)}`. {table.note}".rstrip(),
                 "",
             ]
             lines += _markdown([row_of(results, name, cell) for cell in table.cells], COLUMNS)

@@ -91,15 +91,17 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """A file: the tables of one paper, by short names for the command line.
-
-    where:
-      file: where the tables are, if they are a user's.
-    """
+    """A file: the tables of one paper, by short names for the command line."""
 
     paper: str
     tables: dict[str, Table]
-    file: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnTables(Paper):
+    """A user's tables, and the file that they are in."""
+
+    file: str
 
 
 def read_paper(path) -> Paper:
@@ -116,7 +118,7 @@ def read_papers(files=()) -> list[Paper]:
     """The papers of the zoo, and then those of `files`. Errors: `ConfigError`, also for two tables of one name."""
     paths = [*sorted((recipes.folder() / "tables").glob("*.yaml")), *files]
     papers = [read_paper(path) for path in paths[: len(paths) - len(files)]]
-    papers += [dataclasses.replace(read_paper(path), file=str(path)) for path in files]
+    papers += [OwnTables(**vars(read_paper(path)), file=str(path)) for path in files]
     seen = set()
     for paper, path in zip(papers, paths, strict=True):
         for name in paper.tables:

@@ -10,7 +10,7 @@ from capszoo.config import ConfigError
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
 from capszoo.training.files import Busy, locked
-from capszoo.training.folder import stage_folder
+from capszoo.training.folder import BEST, stage_folder
 from capszoo.training.recipe import Recipe
 from capszoo.zoo import presets, recipes
 from capszoo.zoo.card import Speed
@@ -165,7 +165,10 @@ class Results:
         if self.published_card(trial) is not None:
             return True
         training = self.training(trial)
-        return bool(folder and training) and any((Path(folder) / training).glob("*.json"))
+        if not folder or not training:
+            return False
+        place = Path(folder) / training
+        return (place / RUN / BEST).exists() and any(place.glob("*.json"))
 
     def training(self, trial) -> str | None:
         """The key of a trial's training; None while it is not known what ends it."""

@@ -18,7 +18,7 @@ def claim(recipe, directory):
 
     Errors: `OtherRun` for a checkpoint of another recipe, for one without any, and for a run without its checkpoint;
     `ConfigError` for options that would be others when they are read again, such as those of a type that YAML does not
-    have.
+    have, and where none has begun, as `TrainConfig.require_falling_rate`.
     """
     for kind in ("model", "data"):
         _require_readable(kind, getattr(recipe, kind))
@@ -30,6 +30,7 @@ def claim(recipe, directory):
                 f"{directory} has the {left[0]} of a run and no {FILE}, so that it cannot go on. Put it back, or give "
                 "another folder with --out."
             )
+        recipe.train.require_falling_rate()
         write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
         return
     if not path.exists():

@@ -89,11 +89,6 @@ class TrainConfig:
         for name in ("minimum_learning_rate", "weight_decay", "warmup_steps", "mixup"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"train.{name}: must be at least 0. Received: {getattr(self, name)}")
-        if self.minimum_learning_rate > self.learning_rate:
-            raise ConfigError(
-                f"train.minimum_learning_rate: must be at most the learning rate, {self.learning_rate}. "
-                f"Received: {self.minimum_learning_rate}"
-            )
         if self.warmup_steps and self.schedule != "cosine":
             raise ConfigError(f"train.warmup_steps: only 'cosine' warms up. Received: {self.schedule!r}")
         if not 0 < self.pretrained_rate <= 1:
@@ -112,6 +107,14 @@ class TrainConfig:
             )
         if self.stop_split == "test" and self.stop_at_error is None:
             raise ConfigError("train.stop_split: 'test' needs train.stop_at_error. Received: null")
+
+    def require_falling_rate(self):
+        """Errors: `ConfigError` for a minimum above the rate. Runs that have begun with one go on."""
+        if self.minimum_learning_rate > self.learning_rate:
+            raise ConfigError(
+                f"train.minimum_learning_rate: must be at most the learning rate, {self.learning_rate}. "
+                f"Received: {self.minimum_learning_rate}"
+            )
 
     @property
     def ignored(self) -> set[str]:

@@ -199,7 +199,8 @@ def _parse_stage(name, changes, mapping):
         train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
     except config.ConfigError as error:
         # What the section says of its own values is of one without stages.
-        raise config.ConfigError(str(error).replace("train.", f"{where}.train.", 1)) from error
+        text = str(error)
+        raise config.ConfigError(f"{where}.{text}" if text.startswith("train.") else text) from error
     if train.start_from:
         raise config.ConfigError(
             f"{where}.train.start_from: stages begin with the weights of the one before."

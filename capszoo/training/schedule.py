@@ -36,7 +36,7 @@ def learning_rate_schedule(config, steps):
     return keras.optimizers.schedules.CosineDecay(
         0.0 if warmup else config.learning_rate,
         steps - warmup,
-        alpha=config.minimum_learning_rate / config.learning_rate,
+        alpha=min(1.0, config.minimum_learning_rate / config.learning_rate),
         warmup_target=config.learning_rate if warmup else None,
         warmup_steps=warmup,
     )

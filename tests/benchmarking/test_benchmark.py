@@ -24,7 +24,9 @@ from capszoo.benchmarking import (
     routing_alone,
     textbook,
 )
+from capszoo.layers import ConvCapsules
 from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
+from capszoo.routing import VariationalBayesRouting
 from capszoo.routing.cpu import host_calls
 from capszoo.zoo.recipes import read_recipe
 
@@ -79,6 +81,8 @@ def test_the_textbook_twin_has_our_outputs_and_gradients(net):
 def test_a_form_that_open_code_lacks_is_refused_by_name():
     with pytest.raises(ValueError, match="Received: ConvCapsules with EMRouting"):
         textbook.twin(dataclasses.replace(MATRIX, variant="official").build((20, 20, 1), 5))
+    with pytest.raises(ValueError, match="Received: ConvCapsules with VariationalBayesRouting"):
+        textbook.textbook_layer(ConvCapsules(2, 3, 1, VariationalBayesRouting(2)))
     with pytest.raises(ValueError, match="routed is needed"):
         textbook.twin(ConvNet().build((32, 32, 2), 5))
 

@@ -140,7 +140,7 @@ def test_the_bound_of_a_form_is_that_of_what_it_needs_most(monkeypatch):
     "architecture",
     [
         DynamicCapsNet(channels=8, primary_types=2, decoder=False),
-        MatrixCapsNet(channels=8, primary_types=2, conv1_types=3, conv2_types=4, variant="official"),
+        MatrixCapsNet(channels=8, primary_types=2, conv1_types=3, conv2_types=4, activation="mixing"),
     ],
 )
 def test_networks_without_compiled_routing_have_none(architecture):

@@ -10,6 +10,7 @@ from tiny_pictures import CLASSES, draw, seed_of, write_folder
 
 from capszoo.config import ConfigError, parse_section, to_mapping
 from capszoo.data import DataNotFound, Folder
+from capszoo.data.folder import _files
 from capszoo.data.labelled import shares
 
 
@@ -119,6 +120,16 @@ def test_pictures_behind_a_link_to_a_folder_are_found_once(tmp_path):
     data = Folder(path=str(root), test=0.25, validation=0.25)
     labels = np.concatenate([data.open(split).labels for split in ("train", "validation", "test")])
     assert np.bincount(labels).tolist() == [7, 4, 4]
+
+
+def test_of_two_links_to_a_folder_the_first_visible_one_counts(tmp_path):
+    root, store = write_folder(tmp_path / "pictures", count=2), write_folder(tmp_path / "store", count=3)
+    for name in (".hidden", "b", "a"):
+        (root / CLASSES[0] / name).symlink_to(store / CLASSES[0])
+    found = [
+        path.relative_to(root / CLASSES[0]).parts[0] for path, name in _files(root) if name == CLASSES[0]
+    ]
+    assert found == ["0.png", "1.png", "a", "a", "a"]
 
 
 def test_an_upright_photograph_is_upright_and_big_endian_grey_is_grey(tmp_path):

@@ -84,6 +84,11 @@ def test_convolutional_capsules_may_have_an_inverse_temperature_of_their_own(con
     assert [model.get_layer(stage).routing.final_lambda for stage in stages] == [expected, expected, 0.02]
 
 
+def test_a_lambda_that_is_not_positive_is_refused_by_its_name():
+    with pytest.raises(ValueError, match=r"conv_lambda must be positive or null\. Received: 0\.0"):
+        MatrixCapsNet(conv_lambda=0.0)
+
+
 # The ablations of Table 1
 
 

@@ -12,6 +12,7 @@ from capszoo.results.queue import work
 from capszoo.results.records import measured_in, read_records, write_records
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
+from capszoo.training.files import locked
 from capszoo.zoo.card import Speed
 from capszoo.zoo.presets import get_preset
 from tests.results.conftest import measurement
@@ -86,6 +87,8 @@ def test_one_training_that_is_missing_for_two_cells_costs_its_hours_once(results
     for record in measured_in(tmp_path):
         both.add(record)
     assert [row["cost"] for row in state_rows(both, "first", tmp_path)] == ["", "about 0.1 h"], "measuring"
+    with locked(tmp_path / both.key(both.trials("first")[1]), "busy"):
+        assert state_rows(both, "first", tmp_path)[1]["cost"] == "", "what runs elsewhere costs nothing here"
     # Its number alone is known, as from a ledger.
     assert [row["cost"] for row in state_rows(both, "first", "nowhere")] == ["", "about 2 h"]
 

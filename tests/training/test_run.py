@@ -721,6 +721,15 @@ def test_a_run_without_its_checkpoint_is_an_error_and_not_another_training(finis
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [left]
 
 
+def test_a_rate_that_would_rise_to_its_minimum_begins_no_training_and_can_be_read(small, tmp_path):
+    recipe = small("train.learning_rate=1e-6", "train.minimum_learning_rate=1e-5")
+    with pytest.raises(
+        ConfigError, match=r"^train\.minimum_learning_rate: must be at most .* Received: 1e-05"
+    ):
+        train(recipe, tmp_path)
+    assert not [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+
+
 def test_a_checkpoint_from_beyond_the_end_is_an_error(finished, tmp_path):
     directory = copy_run(finished.directory, tmp_path / "run")
     arrays, metadata = read_arrays(directory / "checkpoint.safetensors")

@@ -233,7 +233,8 @@ def test_the_published_card_records_the_stages_of_its_recipe():
             {"a": {"model": {"chanels": 3}}},
             r"stages\.a\.model\.chanels: unknown key; did you mean 'channels'",
         ),
-        ({"a": {"train": {"epochs": 0}}}, r"stages\.a\.train\.epochs: must be at least 1"),
+        ({"a": {"train": {"epochs": 0}}}, r"^stages\.a\.train\.epochs: must be at least 1"),
+        ({"a": {"train": {"epoch": 1}}}, r"^stages\.a\.train\.epoch: unknown key; did you mean 'epochs'"),
         (
             {"a": {"train": {"start_from": "b"}}},
             r"stages\.a\.train\.start_from: stages begin with the weights",

@@ -13,7 +13,7 @@ Backwards, d y being the gradient of the loss by y, with rho = R a:
     d z_io = rho_io (d rho_io - sum R_io d rho_io)
     d m_go = -sum_i a_i w_io sum R_io d rho_io,         w_io = 1e-7 exp(-l_io)
 
-and d m_go goes to the z_io that is m_go.
+and d m_go goes to the z_io that is m_go, to the last of several.
 
 Source: the authors' code of Hinton et al. 2018, see `capszoo.routing.em.EMRouting`.
 """

@@ -196,6 +196,8 @@ def inputs_of(problem):
     check_array("scales", problem.scales, np.float32, np.shape(problem.scales)[:1] or (None,))
     check_count("iterations", len(problem.scales), 1)
     check_count("groups", problem.groups)
+    if not 0 <= problem.damping < 1:
+        raise ValueError(f"damping must be in [0, 1). Received: {problem.damping}")
     betas = (problem.blocks * LANES,)
     return Inputs(*input_shapes(problem), betas, betas)
 
