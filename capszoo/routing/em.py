@@ -215,7 +215,7 @@ class EMRouting(Routing):
             return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
 
         groups = connections.child.shape[1] // self.neighbourhood.taps if self.neighbourhood else 0
-        # The authors' cost is twice that of the paper, of other betas.
+        # The authors' logits, see `_logits`, are the paper's of twice the lambda and of other betas.
         scales = 2.0 * scales if self.neighbourhood else scales / 2.0
         route = fused_em(connections, scales, *floors, DAMPING, groups)
 
