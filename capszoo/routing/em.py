@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.routing.base import Routing
+from capszoo.routing.base import Routing, as_tensors
 from capszoo.routing.em_by_image import em_by_image
 from capszoo.routing.neighbourhood import NOTHING
 
@@ -144,7 +144,7 @@ class EMRouting(Routing):
         """beta_u and beta_a `[O]` as tensors; nothing where activations are mixing proportions."""
         if self.activation == "mixing":
             return ()
-        return ops.convert_to_tensor(self.beta_u), ops.convert_to_tensor(self.beta_a)
+        return as_tensors((self.beta_u, self.beta_a))
 
     def m_step(self, coefficients, previous_mean, votes, activations, betas, iteration):
         """Parents fitted to `coefficients`: the state after this iteration."""
@@ -203,21 +203,29 @@ class EMRouting(Routing):
     @property
     def routes_by_image(self):
         """See `Routing.routes_by_image`."""
-        return self.fusible and self.variant == "paper"
+        return self.fusible
 
     def fused(self, connections, count):
         """See `Routing.fused`."""
         from capszoo.routing.cpu.em_operation import fused_em
 
+        return self._from_poses(fused_em, connections, count)
+
+    def by_image(self, connections, count):
+        """See `Routing.by_image`."""
+        return self._from_poses(em_by_image, connections, count)
+
+    def _from_poses(self, form, connections, count):
+        """The routing from poses to parents as `form`, compiled or by image, makes it of the paper's logits."""
         scales, floors = self.temperature(np.arange(count)), (self.mass_floor, self.variance_floor)
         if self.variant == "paper":
-            route = fused_em(connections, scales, *floors)
+            route = form(connections, scales, *floors)
             return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
 
         groups = connections.child.shape[1] // self.neighbourhood.taps if self.neighbourhood else 0
         # The authors' logits, see `_logits`, are the paper's of twice the lambda and of other betas.
         scales = 2.0 * scales if self.neighbourhood else scales / 2.0
-        route = fused_em(connections, scales, *floors, DAMPING, groups)
+        route = form(connections, scales, *floors, DAMPING, groups)
 
         def of_authors(poses, activations, matrices):
             beta_u, beta_a = self.betas()
@@ -225,13 +233,6 @@ class EMRouting(Routing):
             return route(poses, activations, matrices, *betas)
 
         return of_authors
-
-    def by_image(self, connections, count):
-        """See `Routing.by_image`."""
-        route = em_by_image(
-            connections, self.temperature(np.arange(count)), self.mass_floor, self.variance_floor
-        )
-        return lambda poses, activations, matrices: route(poses, activations, matrices, self.betas())
 
     def _log_activations(self, logits):
         return logits if self.activation == "mixing" else ops.log_sigmoid(logits)

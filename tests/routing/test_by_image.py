@@ -49,6 +49,8 @@ def assert_exact(kind, count):
         ("conv, stride 2", 1),
         ("conv, stride 2", 3),
         ("classes", 3),
+        ("official, conv", 3),
+        ("official, classes", 2),
         ("similarity, coordinates", 1),
         ("similarity, spectral", 2),
         ("recurrent, conv", 2),
@@ -76,7 +78,7 @@ def test_where_functions_run_eagerly_values_and_gradients_are_those_of_votes(kin
     assert_exact(kind, 2)
 
 
-@pytest.mark.parametrize("kind", ["conv, stride 1", "similarity, classes"])
+@pytest.mark.parametrize("kind", ["conv, stride 1", "official, conv", "similarity, classes"])
 def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
     assert_exact(kind, 3)
 
@@ -154,7 +156,13 @@ def test_em_agrees_with_the_oracle(place, strides):
 @pytest.mark.rewritten
 @pytest.mark.usefixtures("_one_by_one")
 @pytest.mark.parametrize("how", ["graph", "xla"])
-@pytest.mark.parametrize("kind", ["conv, stride 2", pytest.param("recurrent, conv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "conv, stride 2",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("official, conv", "recurrent, conv")),
+    ],
+)
 def test_it_says_the_same_however_it_is_run(kind, how):
     layer, _ = twins(kind, count=2)
     children = [tf.constant(part.astype("float32")) for part in capsules("benign")]

@@ -51,7 +51,8 @@ def assert_as_good_as_the_graph(single, double, inputs):
         # In the norm, since single entries of a gradient may cancel.
         scale = np.linalg.norm(expected) + 1e-6
         error, allowed = (np.linalg.norm(found - expected) / scale for found in (kernel, graph))
-        assert error <= 4 * allowed + 2e-5, name
+        # The graph has deviations from the mean, kernels sums about the previous one, which cancel more.
+        assert error <= 4 * allowed + 5e-5, name
 
 
 # One iteration has no coefficients but the uniform ones: every routing once, and in a graph.
@@ -113,7 +114,14 @@ def test_variational_bayes_agrees_with_the_oracle(place):
 
 
 # The graphs of one routing differ in nothing that an empty batch meets.
-AS_GRAPH = ("conv, stride 2", "classes", "similarity, conv", "recurrent, conv", "vectors, conv")
+AS_GRAPH = (
+    "conv, stride 2",
+    "official, conv",
+    "classes",
+    "similarity, conv",
+    "recurrent, conv",
+    "vectors, conv",
+)
 EMPTY = [*((kind, True) for kind in (*KINDS, "vectors, conv")), *((kind, False) for kind in AS_GRAPH)]
 
 
