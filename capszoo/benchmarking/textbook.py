@@ -26,6 +26,8 @@ from capszoo.routing.em import EMRouting
 VARIANCE_FLOOR = 5e-4
 # Of convolutional and of class capsules.
 MASS_FLOOR, CLASS_MASS_FLOOR = 1e-7, 1e-5
+# Of the authors' code, variant "official": of means, of beta_a, and of the sums over a child's parents.
+DAMPING, ACTIVATION_SCALE, SHARE_FLOOR = 0.1, 5000.0, 1e-7
 EPSILON = 1e-7
 NOTHING = -1e30
 LOG_2_PI = math.log(2.0 * math.pi)
@@ -36,22 +38,24 @@ def matrix_votes(poses, matrices):
     return tf.einsum("nirq,ioqc->niorc", poses, matrices)
 
 
-def em_routing(votes, activations, beta_u, beta_a, temperatures, mass_floor, uniform, normalise):
+def em_routing(votes, activations, beta_u, beta_a, temperatures, mass_floor, uniform, normalise, damping=0.0):
     """Means `[N, O, D]` and activations `[N, O]` of votes `[N, I, O, D]` and children's activations `[N, I]`.
 
     where:
       temperatures: lambda_t, one for each iteration.
       uniform: coefficients of iteration 0, `[N, I, 1]` or `[1, 1, 1]`.
       normalise: `normalise(z[N, I, O]) -> coefficients[N, I, O]`.
+      damping: the share of a mean that the previous one keeps.
 
     Source: Hinton et al. 2018, Procedure 1.
     """
-    coefficients = uniform
+    coefficients, mean = uniform, 0.0
     for iteration, temperature in enumerate(temperatures):
         share = coefficients * activations[..., None]  # [N, I, O]
         mass = tf.reduce_sum(share, axis=1) + mass_floor  # [N, O]
         share, total = share[..., None], mass[:, None, :, None]
-        mean = tf.reduce_sum(share * votes, axis=1, keepdims=True) / total  # [N, 1, O, D]
+        fitted = tf.reduce_sum(share * votes, axis=1, keepdims=True) / total  # [N, 1, O, D]
+        mean = (1.0 - damping) * fitted + damping * mean if damping else fitted
         variance = tf.reduce_sum(share * tf.square(votes - mean), axis=1, keepdims=True) / total
         variance += VARIANCE_FLOOR
         cost = tf.reduce_sum(beta_u[:, None] + 0.5 * tf.math.log(variance[:, 0]), axis=-1) * mass
@@ -103,8 +107,15 @@ class _Textbook(keras.layers.Layer):
         routing = self.routing
         iterations = range(routing.num_iterations)
         temperatures = [routing.final_lambda * (1.0 - 0.95 ** (t + 1)) for t in iterations]
-        betas = tf.convert_to_tensor(routing.beta_u), tf.convert_to_tensor(routing.beta_a)
-        return em_routing(votes, activations, *betas, temperatures, mass_floor, uniform, normalise)
+        beta_u, beta_a = tf.convert_to_tensor(routing.beta_u), tf.convert_to_tensor(routing.beta_a)
+        damping = 0.0
+        if routing.variant == "official":
+            # -lambda (n (sum log(var) + D beta_u (1 + log(2 pi))) + 5000 beta_a), a quarter of it for class capsules.
+            beta_u, beta_a = beta_u * (1.0 + LOG_2_PI) / 2.0, -beta_a * ACTIVATION_SCALE / 2.0
+            factor = 2.0 if routing.neighbourhood else 0.5
+            temperatures, damping = [factor * temperature for temperature in temperatures], DAMPING
+        arguments = beta_u, beta_a, temperatures, mass_floor, uniform, normalise, damping
+        return em_routing(votes, activations, *arguments)
 
 
 class TextbookConvCapsules(_Textbook):
@@ -147,8 +158,19 @@ class TextbookConvCapsules(_Textbook):
             total = tf.gather(total, self.cells, axis=1)
             return tf.exp(z - tf.reshape(total, (-1, children, 1)))
 
+        def normalise_by_type(z):
+            # [N, I, O] -> [B, positions * taps, types, O], over the positions of each type of parent
+            z = tf.reshape(z, (-1, positions * taps, types, parents))
+            shares = tf.exp(z - tf.reduce_max(z, axis=1, keepdims=True))
+            total = tf.pad(shares, ((0, 0), (0, 1), (0, 0), (0, 0)))
+            total = tf.reduce_sum(tf.gather(total, self.seen_by, axis=1), axis=2) + SHARE_FLOOR
+            total = tf.reshape(tf.gather(total, self.cells, axis=1), tf.shape(shares))
+            return tf.reshape(shares / total, (-1, children, parents))
+
         share = np.repeat(self.share.astype("float32"), types, axis=1)[None, ..., None]
         uniform = tf.reshape(tf.tile(share, [tf.shape(votes)[0] // positions, 1, 1, 1]), (-1, children, 1))
+        if self.routing.variant == "official":
+            uniform, normalise = tf.constant(1.0 / parents, shape=(1, 1, 1)), normalise_by_type
         poses, activations = self._em(votes, activations, MASS_FLOOR, uniform, normalise)
         grid = self.layer.neighbourhood.parent_grid
         return (
@@ -212,11 +234,11 @@ def textbook_layer(layer):
         known = type(layer.routing) is DynamicRouting
     else:
         routing = layer.routing
-        of_paper = type(routing) is EMRouting and routing.fusible and routing.variant == "paper"
-        known = form is not None and layer.pose == "matrix" and of_paper
+        logistic = type(routing) is EMRouting and routing.fusible
+        known = form is not None and layer.pose == "matrix" and logistic
     if not known:
         raise ValueError(
-            "only EM routing of matrices (variant paper, logistic) and dynamic routing have a textbook form. "
+            "only EM routing of matrices (logistic) and dynamic routing have a textbook form. "
             f"Received: {type(layer).__name__} with {type(layer.routing).__name__}"
         )
     return form(layer)
