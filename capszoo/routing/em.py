@@ -222,7 +222,11 @@ class EMRouting(Routing):
             route = form(connections, scales, *floors)
             return lambda poses, activations, matrices: route(poses, activations, matrices, *self.betas())
 
-        groups = connections.child.shape[1] // self.neighbourhood.taps if self.neighbourhood else 0
+        groups = 0
+        if self.neighbourhood:
+            groups = connections.child.shape[1] // self.neighbourhood.taps
+            uniform = np.full_like(connections.uniform, 1.0 / self.beta_u.shape[0])
+            connections = connections._replace(uniform=uniform)
         # The authors' logits, see `_logits`, are the paper's of twice the lambda and of other betas.
         scales = 2.0 * scales if self.neighbourhood else scales / 2.0
         route = form(connections, scales, *floors, DAMPING, groups)

@@ -43,8 +43,9 @@ def em_by_image(connections, scales, mass_floor, variance_floor, damping=0.0, gr
             if groups:
                 coefficients = OverPositions(votes.children, groups, matrices.shape[2])
             else:
-                coefficients = OverParents(votes.children, connections.uniform)
-            procedure = _Procedure(votes, coefficients, scales, mass_floor, variance_floor, damping)
+                coefficients = OverParents(votes.children)
+            own = connections.uniform, scales, mass_floor, variance_floor, damping
+            procedure = _Procedure(votes, coefficients, *own)
             mean, logits = procedure(*inputs, *betas)
             return mean, ops.sigmoid(logits)
 
@@ -61,9 +62,9 @@ class _Procedure:
     Returns mu_j `[N, O, D]` and x_j `[N, O]` of the last iteration, N being all positions of all images.
     """
 
-    def __init__(self, votes, coefficients, scales, mass_floor, variance_floor, damping):
+    def __init__(self, votes, coefficients, uniform, scales, mass_floor, variance_floor, damping):
         self.votes, self.children, self.coefficients = votes, votes.children, coefficients
-        self.scales, self.damping = scales, damping
+        self.uniform, self.scales, self.damping = uniform, scales, damping
         self.mass_floor, self.variance_floor = mass_floor, variance_floor
         self.differentiable = ops.custom_gradient(self._differentiable)
 
@@ -74,7 +75,7 @@ class _Procedure:
         seen = self.children.seen(activations)
         votes, fits = self.votes.of(self.votes.rows(poses), matrices), []
         mean, squares = 0.0, None
-        coefficients, kept = self.coefficients.at_first(seen), ()
+        coefficients, kept = self._uniform(seen), ()
         for t, scale in enumerate(self.scales):
             if t:
                 coefficients, kept = self.coefficients.of(_logits(fits[-1], squares))
@@ -88,6 +89,12 @@ class _Procedure:
             return self._backward(poses, activations, matrices, betas, fits, *upstream)
 
         return (fits[-1]["mean"], fits[-1]["logits"]), gradient
+
+    def _uniform(self, seen):
+        """R_ij of iteration 0, `[N, 1, I]`: the same for all types of parents."""
+        # [N, I] -> [b, P, I]
+        like = ops.reshape(ops.ones_like(seen), (-1, *self.uniform.shape))
+        return ops.reshape(like * self.uniform, (-1, 1, self.uniform.shape[1]))
 
     def _m_step(self, coefficients, votes, previous_mean, activations, betas, scale):
         """The parents fitted to `coefficients`, and (V_ij - mu_j)^2 `[N, O, I, D]`."""

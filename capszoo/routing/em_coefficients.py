@@ -3,7 +3,6 @@
 With rho_ij = R_ij a_i, a share, and d y the gradient of the loss by y.
 """
 
-import numpy as np
 from keras import ops
 
 # What the authors' code adds to the sums over a child's parents, and how many times all of them are computed: as a
@@ -19,16 +18,10 @@ class OverParents:
 
     where:
       children: the `Children` of an image.
-      uniform: `[P, I]`, what coefficients are before there are parents.
     """
 
-    def __init__(self, children, uniform):
-        self.children, self.uniform = children, uniform
-
-    def at_first(self, seen):
-        """R_ij of iteration 0, `[N, 1, I]`: the same for all types of parents; `seen [N, I]` tells how many images."""
-        like = ops.reshape(ops.ones_like(seen), (-1, *self.uniform.shape))
-        return ops.reshape(like * self.uniform, (-1, 1, self.uniform.shape[1]))
+    def __init__(self, children):
+        self.children = children
 
     def of(self, weights):
         """R_ij of z_ij, `[N, O, I]` both, and what `gradient` needs of them."""
@@ -62,11 +55,6 @@ class OverPositions:
 
     def __init__(self, children, groups, types):
         self.children, self.groups, self.types = children, groups, types
-        self._at_first = OverParents(children, np.full(children.child.shape, 1.0 / types, "float32"))
-
-    def at_first(self, seen):
-        """See `OverParents.at_first`."""
-        return self._at_first.at_first(seen)
 
     def of(self, weights):
         """See `OverParents.of`."""

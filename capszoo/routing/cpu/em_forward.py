@@ -46,7 +46,7 @@ f32 = np.float32
 ABSENT = f32(-1e30)
 # Moments are taken about the previous mean. Where the new one is so far away that the difference of moments is less
 # than this share of them, they are taken again about the new one.
-CANCELLATION = f32(1 / 64)
+CANCELLATION = f32(1 / 8)
 LOG_2_PI = math.log(2.0 * math.pi)
 HALF, ONE = f32(0.5), f32(1.0)
 

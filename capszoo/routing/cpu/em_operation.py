@@ -33,10 +33,9 @@ def fused_em(connections, scales, mass_floor, variance_floor, damping=0.0, group
     own = scales, np.float32(mass_floor), np.float32(variance_floor), False, np.float32(damping), groups
 
     def route(poses, activations, matrices, beta_u, beta_a):
-        uniform = connections.uniform
-        if groups:
-            uniform = np.full_like(uniform, 1.0 / matrices.shape[2])
-        problem = em_forward.Problem(*problem_of(connections, activations, matrices), uniform, *own)
+        problem = em_forward.Problem(
+            *problem_of(connections, activations, matrices), connections.uniform, *own
+        )
         arrays = poses, activations, matrices_to_lanes(matrices), padded(beta_u), padded(beta_a)
         return from_lanes(*_operation(problem)(*arrays), problem.child.shape[0], problem.types)
 
