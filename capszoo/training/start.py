@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from capszoo.training.weight_files import read_header, start_weights
+from capszoo.training.weight_files import given_weights, start_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +27,7 @@ class Start:
 
     def given(self, recipe, model) -> list[str]:
         """The paths of the weights that `give` gives, by the header of the file."""
-        stored, _ = read_header(self.path)
-        return [
-            weight.path
-            for weight in model.weights
-            if weight.path in stored
-            and stored[weight.path].shape == tuple(weight.shape)
-            and not weight.path.startswith(tuple(self._head(recipe)))
-        ]
+        return list(given_weights(model, self.path, self._head(recipe)))
 
     def _head(self, recipe):
         return () if self.class_names in (None, tuple(recipe.data.class_names)) else recipe.model.head

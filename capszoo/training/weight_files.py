@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from capszoo.training.channels import for_channels, image_kernels, is_for_channels
 from capszoo.training.eight_bits import LARGE, from_eight_bits, scales_shape, to_eight_bits
 from capszoo.training.files import replacing
 
@@ -174,7 +175,9 @@ def save_weights(model, path, dtype="float32", metadata: dict | None = None):
 
 
 def start_weights(model, path, fresh=()) -> list[str]:
-    """Gives `model` every weight of `path` that it has in the same shape; returns the paths of those left as they are.
+    """Gives `model` every weight of `path` that it can take; returns the paths of those left as they are.
+
+    A weight of the same shape is taken, and a kernel for images of another number of channels, see `channels`.
 
     where:
       fresh: prefixes of the paths of weights that are left as they are in any case.
@@ -182,19 +185,29 @@ def start_weights(model, path, fresh=()) -> list[str]:
     Errors: `WeightsError` for a file without one such weight, and for numbers that are not finite; the model is then
     unchanged.
     """
-    stored, _ = read_header(path)
-    weights = {
-        weight.path: weight
-        for weight in model.weights
-        if weight.path in stored and not weight.path.startswith(tuple(fresh))
-    }
-    found = {name: weight for name, weight in weights.items() if not _misfit(stored[name], weight)}
+    found = given_weights(model, path, fresh)
     if not found:
+        stored, _ = read_header(path)
         raise UnfitWeights(
             f"{path} has no weight of the model. Received: {', '.join(sorted(stored)[:3])} ..."
         )
     _assign(path, found)
     return [weight.path for weight in model.weights if weight.path not in found]
+
+
+def given_weights(model, path, fresh=()) -> dict:
+    """Those weights of `model`, by their paths, that `start_weights` takes from a file, by its header."""
+    stored, _ = read_header(path)
+    kernels = image_kernels(model)
+    found = {}
+    for weight in model.weights:
+        if weight.path in stored and not weight.path.startswith(tuple(fresh)):
+            array = stored[weight.path]
+            if weight.path in kernels and is_for_channels(array.shape, tuple(weight.shape)):
+                array = array._replace(shape=tuple(weight.shape))
+            if not _misfit(array, weight):
+                found[weight.path] = weight
+    return found
 
 
 def load_weights(model, path, fresh=()):
@@ -238,6 +251,8 @@ def _assign(path, variables):
         # What is too large becomes infinite, and is found below.
         with np.errstate(over="ignore"):
             values[name] = arrays[name].astype(variable.dtype)
+        if values[name].shape != tuple(variable.shape):
+            values[name] = for_channels(values[name], variable.shape[2])
         if _kind(variable.dtype) == "real":
             if not np.isfinite(values[name]).all():
                 problems.append(f"{name}: values that are not finite in {variable.dtype}")

@@ -71,8 +71,8 @@ def load(
         what is sized by them, are then new and untrained; everything below keeps its weights.
       class_names: names of the classes; they alone say how many there are. Other names than the data set's are other
         classes, and the class capsules are new.
-      image_shape: another `(H, W, C)`. Weights that its size changes are new and untrained; images are not resized or
-        cropped by `preprocess` then.
+      image_shape: another `(H, W, C)`. Weights that it changes are new and untrained, except the convolution of the
+        images, which takes a grey picture in any number of channels alike. `preprocess` does not resize or crop then.
       weights: a safetensors file to load instead of the published one.
       freeze: a stage of the network, such as "class_capsules"; the layers below it learn nothing more.
       pretrained_rate: what `fit` multiplies the learning rate of loaded weights with, in [0, 1]; new ones have 1. An

@@ -113,6 +113,11 @@ def test_images_of_another_shape_keep_the_weights_that_fit():
     assert all((np.asarray(weight) == weights[weight.path]).all() for weight in wide.weights[:4])
     assert not any(path.startswith("class_capsules/") for path in wide.rates)
     assert "conv1/kernel" in wide.rates
+    coloured = capszoo.load("matrix_em_mnist", image_shape=(28, 28, 3))
+    images = np.random.default_rng(0).uniform(size=(2, 28, 28, 1)).astype("float32")
+    np.testing.assert_allclose(
+        coloured.predict(np.repeat(images, 3, axis=-1))["scores"], grey.predict(images)["scores"], atol=1e-4
+    )
     with pytest.raises(ConfigError, match="num_classes must be 2"):
         capszoo.load("matrix_em_mnist", class_names=["a", "b"], num_classes=3)
 
