@@ -1,5 +1,7 @@
 """The one loop over routing iterations that every routing algorithm shares."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -171,16 +173,25 @@ def compiled(procedure):
     def traced(*arguments):
         return procedure(*(_of_unknown_size(part) if tf.is_tensor(part) else part for part in arguments))
 
-    graph = tf.function(traced, autograph=False)
+    # Gradients of loops keep what they need in lists, whose sizes XLA knows only where it was there at the tracing.
+    graph = functools.cache(lambda for_xla: tf.function(traced, autograph=False))
 
     # The plain function around it keeps Keras from tracking the graph as a part of the layer, which would save
     # every trace ever made with the model.
     def route(*arguments):
         # A trace made where weights stand for others, as while Keras builds a layer that contains this one, would keep
         # their values for all later calls.
-        return (procedure if in_stateless_scope() else graph)(*arguments)
+        return (procedure if in_stateless_scope() else graph(_for_xla()))(*arguments)
 
     return route
+
+
+def _for_xla():
+    """Whether XLA compiles what TensorFlow traces here and now."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util  # There is no public way to ask.
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def as_tensors(weights):

@@ -8,6 +8,7 @@ from keras import ops
 
 from capszoo.routing.base import Routing, as_tensors
 from capszoo.routing.em_by_image import em_by_image
+from capszoo.routing.em_coefficients import LEAST
 from capszoo.routing.neighbourhood import NOTHING
 
 # Added to each variance, as in the authors' code: a parent that explains a single vote would else have none.
@@ -273,7 +274,7 @@ class EMRouting(Routing):
         highest = ops.max(by_tap, axis=(0, 2, 3), keepdims=True)
         shares = ops.exp(by_tap - highest)
         total = ops.sum(self.neighbourhood.fold(shares, 0.0), axis=0)
-        shares = shares / (self.neighbourhood.unfold(total) + 1e-7)
+        shares = shares / (self.neighbourhood.unfold(total) + LEAST)
         return ops.reshape(shares, (*weights.shape[:2], -1))
 
     def get_build_config(self):

@@ -16,7 +16,7 @@ from routed import (
 from support import arrays
 
 from capszoo.layers import DenseCapsules, HeinsenCapsules, SharedClassCapsules
-from capszoo.routing import DynamicRouting, EMRouting, HeinsenRouting, by_image, cpu
+from capszoo.routing import DynamicRouting, EMRouting, HeinsenRouting, by_image, cpu, em_coefficients
 from capszoo.routing.connections import connections
 from capszoo.routing.neighbourhood import Neighbourhood
 
@@ -81,6 +81,32 @@ def test_where_functions_run_eagerly_values_and_gradients_are_those_of_votes(kin
 @pytest.mark.parametrize("kind", ["conv, stride 1", "official, conv", "similarity, classes"])
 def test_images_at_once_have_values_and_gradients_of_votes_in_float64(kind):
     assert_exact(kind, 3)
+
+
+def test_the_gradient_of_coefficients_over_positions_is_the_automatic_one():
+    """Of z with several peaks, among which `ops.max` divides its gradient, and with children far below them."""
+    images, groups, types = 2, 2, 3
+    children = by_image.Children(Neighbourhood(3, 2, (5, 6)).children(groups), 60)
+    positions, seen = children.child.shape
+    rng = np.random.default_rng(0)
+    z = tf.constant(rng.choice([-24.0, -16, -8, 0], size=(images * positions, types, seen)), "float32")
+    activations = tf.constant(rng.uniform(0.1, 1, size=(images, 60)), "float32")
+    d_share = tf.constant(rng.normal(size=z.shape), "float32")
+    coefficients = em_coefficients.OverPositions(children, groups, types)
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        found, kept = coefficients.of(z)
+        value = tf.reduce_sum(d_share * found * children.seen(activations)[:, None])
+    automatic = tape.gradient(value, z)
+    np.testing.assert_allclose(
+        coefficients.gradient(kept, found, activations, d_share), automatic, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_is_added_to_the_sums_of_shares_is_a_float16():
+    """As which LiteRT files of such weights have it."""
+    least = em_coefficients.SCALE * em_coefficients.LEAST
+    assert abs(float(np.float16(least)) / least - 1) < 1e-4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -174,9 +200,13 @@ def test_it_says_the_same_however_it_is_run(kind, how):
             value = tf.reduce_sum(tf.sin(poses)) + tf.reduce_sum(activations**2)
         return poses, activations, *tape.gradient(value, children)
 
-    served = tf.function(differentiate, autograph=False, jit_compile=how == "xla")
-    for found, expected in zip(arrays(served(*children)), arrays(differentiate(*children)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-5)
+    expected = arrays(differentiate(*children))
+    # Of any number of images, first without XLA: it can compile no gradient of a loop that was traced so.
+    for compiles in (False, True) if how == "xla" else (False,):
+        signature = [tf.TensorSpec((None, *part.shape[1:])) for part in children]
+        served = tf.function(differentiate, signature, autograph=False, jit_compile=compiles)
+        for found, part in zip(arrays(served(*children)), expected, strict=True):
+            np.testing.assert_allclose(found, part, rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.usefixtures("_one_by_one")

@@ -22,12 +22,13 @@ import math
 
 import numpy as np
 
+from capszoo.routing import em_coefficients
 from capszoo.routing.cpu.compiling import inner
 from capszoo.routing.cpu.lanes import LANES, broadcast, exp, horizontal_max, load, maximum, store
 from capszoo.routing.cpu.votes import ZERO
 
 f32 = np.float32
-NOTHING, LEAST = f32(-1e30), f32(1e-7)
+NOTHING, LEAST = f32(-1e30), f32(em_coefficients.LEAST)
 
 
 @inner
