@@ -7,8 +7,8 @@ weights, so that both compute the same function.
 
 Written as the public TensorFlow and Keras repositories of both papers do, with four differences. Votes come from one
 `einsum`, where most of them tile poses over the parents and multiply, which takes half as long again. Each child's
-coefficients sum to one over its parents at all positions, which most of them forget; gradients flow through all
-iterations of dynamic routing; activations stay logarithms.
+coefficients sum to one over its parents at all positions, of one type with the authors' variant, which most of them
+forget; gradients flow through all iterations of dynamic routing; activations stay logarithms.
 """
 
 import math
@@ -47,7 +47,7 @@ def em_routing(votes, activations, beta_u, beta_a, temperatures, mass_floor, uni
       normalise: `normalise(z[N, I, O]) -> coefficients[N, I, O]`.
       damping: the share of a mean that the previous one keeps.
 
-    Source: Hinton et al. 2018, Procedure 1.
+    Source: Hinton et al. 2018, Procedure 1; damping from the authors' code.
     """
     coefficients, mean = uniform, 0.0
     for iteration, temperature in enumerate(temperatures):
