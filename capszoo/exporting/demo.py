@@ -21,8 +21,8 @@ from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.verification import FLOAT16_TOLERANCE
 from capszoo.layers.routes import routed_layers
 from capszoo.models.architecture import Classifies, DecodesPoses, architecture_of
-from capszoo.routing.by_image import for_processors
 from capszoo.routing.cpu import host_calls
+from capszoo.routing.tracing import for_processors
 from capszoo.visualize import child_centres
 from capszoo.visualize.activity import activations_of
 from capszoo.visualize.over_image import sees_whole_grid

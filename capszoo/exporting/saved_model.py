@@ -9,8 +9,8 @@ from capszoo.exporting.chunks import in_chunks
 from capszoo.exporting.picture_size import within_limit
 from capszoo.models.architecture import Architecture
 from capszoo.models.network import ImageModel
-from capszoo.routing.by_image import for_processors
 from capszoo.routing.cpu import host_calls
+from capszoo.routing.tracing import for_processors
 
 # The sizes a batching server pads to, and so the only ones a warmed-up server meets. The deployment kit's
 # batching_parameters.txt lists the same.

@@ -7,11 +7,12 @@ import numpy as np
 from keras import ops
 
 from capszoo.layers.routes import Routes
-from capszoo.routing.base import compiled, iteration_count
+from capszoo.routing.base import iteration_count
 from capszoo.routing.by_image import Votes
 from capszoo.routing.connections import connections
 from capszoo.routing.inverted_attention import InvertedAttentionRouting
 from capszoo.routing.neighbourhood import Neighbourhood
+from capszoo.routing.tracing import compiled
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

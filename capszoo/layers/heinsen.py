@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from capszoo.layers.routes import Routes
-from capszoo.routing.base import compiled, iteration_count
+from capszoo.routing.base import iteration_count
 from capszoo.routing.heinsen import SharedVotes
+from capszoo.routing.tracing import compiled
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

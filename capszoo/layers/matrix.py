@@ -14,9 +14,10 @@ from keras import ops
 from capszoo.layers.outputs import Float32Outputs
 from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
-from capszoo.routing.base import compiled, iteration_count
+from capszoo.routing.base import iteration_count
 from capszoo.routing.connections import connections
 from capszoo.routing.neighbourhood import Neighbourhood
+from capszoo.routing.tracing import compiled
 
 POSE_SIDE = 4
 # Shape of a pose, and the same as rows of what one transformation matrix multiplies: a vector is a single row.

@@ -1,12 +1,9 @@
 """The one loop over routing iterations that every routing algorithm shares."""
 
-import functools
-
 import keras
 from keras import ops
 
-# Keras does not export it.
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+from capszoo.routing.tracing import compiled
 
 
 class Routing(keras.layers.Layer):
@@ -164,36 +161,6 @@ class Routing(keras.layers.Layer):
         return {**super().get_config(), "num_iterations": self.num_iterations}
 
 
-def compiled(procedure):
-    """`procedure` as a `tf.function` on the TensorFlow backend; as it is elsewhere, where jit is the caller's."""
-    if keras.backend.backend() != "tensorflow":
-        return procedure
-    import tensorflow as tf
-
-    def traced(*arguments):
-        return procedure(*(_of_unknown_size(part) if tf.is_tensor(part) else part for part in arguments))
-
-    # Gradients of loops keep what they need in lists, whose sizes XLA knows only where it was there at the tracing.
-    graph = functools.cache(lambda for_xla: tf.function(traced, autograph=False))
-
-    # The plain function around it keeps Keras from tracking the graph as a part of the layer, which would save
-    # every trace ever made with the model.
-    def route(*arguments):
-        # A trace made where weights stand for others, as while Keras builds a layer that contains this one, would keep
-        # their values for all later calls.
-        return (procedure if in_stateless_scope() else graph(_for_xla()))(*arguments)
-
-    return route
-
-
-def _for_xla():
-    """Whether XLA compiles what TensorFlow traces here and now."""
-    import tensorflow as tf
-    from tensorflow.python.ops import control_flow_util  # There is no public way to ask.
-
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
 def as_tensors(weights):
     """`weights` as arguments of a function that has a gradient of its own, which depends on its arguments only.
 
@@ -205,18 +172,6 @@ def as_tensors(weights):
         if tf.executing_eagerly():
             return [ops.copy(weight) for weight in weights]
     return [ops.convert_to_tensor(weight) for weight in weights]
-
-
-def _of_unknown_size(tensor):
-    """`tensor`, but where an axis is known to be empty the graph does not know its size.
-
-    TensorFlow's constant folding divides by that size, which ends the process.
-    """
-    import tensorflow as tf
-
-    if 0 not in tensor.shape:
-        return tensor
-    return tf.compat.v1.placeholder_with_default(tensor, [size or None for size in tensor.shape])
 
 
 def iteration_count(count):

@@ -5,28 +5,15 @@ times. They lie as `[N, O, I, D]`, all positions of all images being N, so that 
 are products of matrices.
 """
 
-import contextlib
-import contextvars
-
 import keras
 import numpy as np
 from keras import ops
 
 from capszoo.routing.neighbourhood import NOTHING
+from capszoo.routing.tracing import is_for_processors
 
 # Images with more votes than so many numbers, half a megabyte, are routed one after the other.
 AT_ONCE = 2**17
-_FOR_PROCESSORS = contextvars.ContextVar("capszoo_for_processors", default=False)
-
-
-@contextlib.contextmanager
-def for_processors():
-    """Inside, graphs are traced for processors, as those of servers are, whatever accelerators this machine has."""
-    token = _FOR_PROCESSORS.set(True)
-    try:
-        yield
-    finally:
-        _FOR_PROCESSORS.reset(token)
 
 
 def by_image(connections, procedure):
@@ -62,7 +49,7 @@ def by_image(connections, procedure):
 
 def _fills_a_processor():
     """Whether one image is work enough: on processors, but not on accelerators, nor where devices share a batch."""
-    if _FOR_PROCESSORS.get():
+    if is_for_processors():
         return True
     if keras.backend.backend() == "jax":
         import jax

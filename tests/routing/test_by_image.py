@@ -19,6 +19,7 @@ from capszoo.layers import DenseCapsules, HeinsenCapsules, SharedClassCapsules
 from capszoo.routing import DynamicRouting, EMRouting, HeinsenRouting, by_image, cpu, em_coefficients
 from capszoo.routing.connections import connections
 from capszoo.routing.neighbourhood import Neighbourhood
+from capszoo.routing.tracing import for_processors
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -207,6 +208,26 @@ def test_it_says_the_same_however_it_is_run(kind, how):
         served = tf.function(differentiate, signature, autograph=False, jit_compile=compiles)
         for found, part in zip(arrays(served(*children)), expected, strict=True):
             np.testing.assert_allclose(found, part, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.usefixtures("_one_by_one")
+def test_what_was_traced_for_an_accelerator_is_no_graph_for_processors(monkeypatch):
+    devices = tf.config.get_visible_devices
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: ["one"] if kind == "GPU" else devices(kind)
+    )
+    layer, _ = twins("conv, stride 2", count=2)
+
+    def loops():
+        specs = [tf.TensorSpec((None, *part.shape[1:])) for part in capsules("benign")]
+        served = tf.function(lambda *children: layer(children), specs, autograph=False)
+        functions = served.get_concrete_function().graph.as_graph_def().library.function
+        return [node.op for function in functions for node in function.node_def if "While" in node.op]
+
+    with cpu.host_calls(False):
+        assert not loops()
+        with for_processors():
+            assert loops()
 
 
 @pytest.mark.usefixtures("_one_by_one")
