@@ -5,7 +5,7 @@
 where K_k is the kernel's part of channel k and C' how many channels there are now. Images that are alike in all their
 channels then become what such images became before: a single picture is to a network of stereo pairs a pair without
 depth, and a colour one to a network of grey pictures the mean of its channels.
-Source: that of grey pictures is what the collection timm makes of kernels for colours.
+Source: the collection timm, which so adapts kernels of colour pictures to grey ones.
 """
 
 import keras
