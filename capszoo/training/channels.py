@@ -24,7 +24,5 @@ def is_for_channels(kernel, other) -> bool:
 
 
 def for_channels(kernel, channels: int):
-    """`kernel [height, width, channels, filters]` for images of `channels` channels; itself, if these are its own."""
-    if kernel.shape[2] == channels:
-        return kernel
+    """`kernel [height, width, channels, filters]` for images of `channels` channels."""
     return np.repeat(kernel.sum(axis=2, keepdims=True) / channels, channels, axis=2)

@@ -71,7 +71,7 @@ def load(
         what is sized by them, are then new and untrained; everything below keeps its weights.
       class_names: names of the classes; they alone say how many there are. Other names than the data set's are other
         classes, and the class capsules are new.
-      image_shape: another `(H, W, C)`. Weights that it changes are new and untrained, except the convolution of the
+      image_shape: another `(H, W, C)`. Weights that it changes are new and untrained, except a convolution of the
         images, which takes a grey picture in any number of channels alike. `preprocess` does not resize or crop then.
       weights: a safetensors file to load instead of the published one.
       freeze: a stage of the network, such as "class_capsules"; the layers below it learn nothing more.
