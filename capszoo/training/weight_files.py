@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from capszoo.training.channels import for_channels, image_kernels, is_for_channels
 from capszoo.training.eight_bits import LARGE, from_eight_bits, scales_shape, to_eight_bits
@@ -45,34 +45,28 @@ def write_arrays(path, arrays: dict[str, np.ndarray], metadata: dict | None = No
 
     Errors: `OSError` naming the file that could not be written; an earlier file of that name is then unchanged.
     """
-    try:
-        with replacing(path) as temporary:
-            # Not np.ascontiguousarray: it turns scalars into arrays of one element.
-            save_file(
-                {name: np.asarray(array, order="C") for name, array in arrays.items()},
-                temporary,
-                metadata={key: json.dumps(value) for key, value in (metadata or {}).items()},
-            )
-            _sort_metadata(temporary)
-            # The library makes files for their owner's eyes only; weights are for everybody who has the package.
-            temporary.chmod(0o644)
-    except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
+    # Not np.ascontiguousarray: it turns scalars into arrays of one element. Not the library's `save_file`: that has a
+    # temporary file of its own, which would stay where the process is killed.
+    data = save(
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
+        metadata={key: json.dumps(value) for key, value in (metadata or {}).items()},
+    )
+    with replacing(path) as temporary:
+        temporary.write_bytes(_sorted_metadata(data))
 
 
-def _sort_metadata(path):
-    """Puts the metadata of a safetensors file in order: the library writes them in a random one each time.
+def _sorted_metadata(data):
+    """The bytes of a safetensors file with its metadata in order: the library writes them in a random one each time.
 
     The header is JSON, padded with spaces; its length stands before it in eight bytes, lowest first.
     """
-    with Path(path).open("r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        if header["__metadata__"] and len(text) <= size:
-            file.seek(8)
-            file.write(text.ljust(size))
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    if not header["__metadata__"] or len(text) > size:
+        return data
+    return data[:8] + text.ljust(size) + data[8 + size :]
 
 
 def read_header(path) -> tuple[dict[str, Stored], dict]:
