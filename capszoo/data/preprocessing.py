@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from capszoo.data.checking import ImageError, check_type
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class Preprocessing(keras.layers.Layer):
@@ -13,15 +15,16 @@ class Preprocessing(keras.layers.Layer):
         x <- (x - mean(x)) / max(std(x), 1 / (255 * sqrt(N)))        # standardise
 
     where:
-      x: raw images `[B, H, W, C]` in [0, 1], float32.
+      x: raw images `[B, H, W, C]` in [0, 1], floats; uint8 of 0..255 are divided by 255.
       resize: side, or `(height, width)`, to scale the whole image to; None keeps its size.
       crop: side, or `(height, width)`, of the window cut from the centre (rounded to the upper left); None
         keeps all.
       standardise: mean 0 and standard deviation 1 over the N = H * W * C values of each image, all channels
         jointly.
 
-    Without options it is the identity. Every image is treated alone: rows do not depend on each other.
-    Errors: `ValueError` for sides below one and for a crop larger than the image.
+    Without options it is the identity of floats. Every image is treated alone: rows do not depend on each other.
+    Errors: `ValueError` for sides below one and for a crop larger than the image; `ImageError` for other shapes and
+    types.
     Source: authors' code of Hinton et al. 2018 (smallNORB: resize 48, crop 32, standardise); the floor under
     the standard deviation is TensorFlow's 1 / sqrt(N), for pixels of 0 to 255.
     Differs from the paper: pixels are sampled at their centres, so that halving averages two by two;
@@ -36,6 +39,9 @@ class Preprocessing(keras.layers.Layer):
         self.standardise = standardise
 
     def call(self, images):
+        if len(images.shape) != 4:
+            raise ImageError(f"images must have the shape [B, H, W, C]. Received: {list(images.shape)}")
+        images = grey_levels_to_unit(images)
         if self.resize:
             images = ops.image.resize(
                 images, self.resize, interpolation="bilinear", data_format="channels_last"
@@ -51,6 +57,14 @@ class Preprocessing(keras.layers.Layer):
             "crop": self.crop,
             "standardise": self.standardise,
         }
+
+
+def grey_levels_to_unit(images):
+    """uint8 of 0..255 as float32 in [0, 1]; floats stay. Errors: `ImageError` for other types."""
+    check_type(images.dtype)
+    if keras.backend.standardize_dtype(images.dtype) != "uint8":
+        return images
+    return ops.cast(images, "float32") / 255.0
 
 
 def _sides(value, name):

@@ -23,6 +23,9 @@ class OfClasses(keras.metrics.Metric):
         known = _metric(metric)
         super().__init__(name=metric if isinstance(metric, str) else known.name)
         self.metric = known
+        # By this Keras' callbacks know whether more is better.
+        if hasattr(known, "_direction"):
+            self._direction = known._direction
         self.sparse = "sparse" in f"{type(known).__name__} {known.name}".lower()
         if self.sparse and labels_per_image != 1:
             raise ValueError(f"{known.name} is of one class for an image. Received: {labels_per_image}")
@@ -40,7 +43,16 @@ class OfClasses(keras.metrics.Metric):
 
 def _metric(metric):
     """A name, function or metric as a metric; what Keras understands by accuracy depends on targets."""
-    known = set_accuracy if metric in ("accuracy", "acc") else keras.metrics.get(metric)
+    if metric in ("accuracy", "acc"):
+        return share_of_right(set_accuracy, metric)
+    known = keras.metrics.get(metric)
     if isinstance(known, keras.metrics.Metric):
         return known
     return keras.metrics.MeanMetricWrapper(known, name=known.__name__)
+
+
+def share_of_right(function, name):
+    """The mean of `function(targets, scores)`, of which more is better: Keras' callbacks need no `mode`."""
+    metric = keras.metrics.MeanMetricWrapper(function, name=name)
+    metric._direction = "up"
+    return metric

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.data.checking import check_shape, check_type, check_values
-from capszoo.models.class_metrics import OfClasses
+from capszoo.data.checking import check_shape, check_values
+from capszoo.data.preprocessing import grey_levels_to_unit
+from capszoo.models.class_metrics import OfClasses, share_of_right
 from capszoo.models.freezing import scale_rates, steps_of
 from capszoo.models.targets import check_labels, label_tensors
 
@@ -43,7 +44,7 @@ class Fitting:
         """Compiles with the losses and metrics of the objective, and `metrics` of the scores beside them."""
         self.metrics, self.options = metrics, options
         of_output = {
-            output: [keras.metrics.MeanMetricWrapper(function, name="accuracy") for function in functions]
+            output: [share_of_right(function, "accuracy") for function in functions]
             for output, functions in self.objective.metrics.items()
         }
         if metrics:
@@ -155,14 +156,6 @@ def check_images(model, images):
     values = None if model.preprocess is None else _values(images)
     if values is not None:
         check_values(values, model.preprocess.standardise)
-
-
-def grey_levels_to_unit(images):
-    """uint8 of 0..255 as float32 in [0, 1]; floats stay. Errors: `ImageError` for other types."""
-    check_type(images.dtype)
-    if keras.backend.standardize_dtype(images.dtype) != "uint8":
-        return images
-    return ops.cast(images, "float32") / 255.0
 
 
 def _values(images):

@@ -8,7 +8,8 @@ from keras import ops
 
 from capszoo import config, plugins
 from capszoo.data.images import read_pictures
-from capszoo.models.fitting import Fitting, check_images, grey_levels_to_unit
+from capszoo.data.preprocessing import grey_levels_to_unit
+from capszoo.models.fitting import Fitting, check_images
 from capszoo.models.freezing import scale_rates
 
 # What is known of a model beside its layers, and saved with it.
@@ -116,7 +117,7 @@ class ImageModel(keras.Model):
             images, labels, *weights = validation_data
             validation_data = (images, self._checked(images, labels), *weights)
         if self._fitting:
-            callbacks = [*(callbacks or ()), self._fitting.schedule(initial_epoch)]
+            callbacks = [*keras.tree.flatten(callbacks or []), self._fitting.schedule(initial_epoch)]
         options |= {
             "validation_data": validation_data,
             "callbacks": callbacks,

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from capszoo.data.checking import ImageError
 from capszoo.data.cropping import standardise
 from capszoo.data.preprocessing import Preprocessing
 
@@ -12,6 +13,24 @@ IMAGES = np.random.default_rng(0).random((3, 12, 12, 2), dtype="float32")
 
 def test_without_options_images_pass_unchanged():
     np.testing.assert_array_equal(Preprocessing()(IMAGES), IMAGES)
+
+
+def test_grey_levels_are_taken_as_what_they_stand_for():
+    levels = np.round(255 * IMAGES).astype("uint8")
+    layer = Preprocessing(resize=6, crop=4, standardise=True)
+    np.testing.assert_array_equal(layer(levels), layer(levels.astype("float32") / np.float32(255)))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (np.zeros((2, 12, 12, 1), "int64"), r"uint8 of 0\.\.255 or floats in \[0, 1\]\. Received: int64"),
+        (IMAGES[0], r"\[B, H, W, C\]\. Received: \[12, 12, 2\]"),
+    ],
+)
+def test_what_is_no_batch_of_images_is_refused(images, message):
+    with pytest.raises(ImageError, match=message):
+        Preprocessing(crop=4)(images)
 
 
 def test_halving_averages_two_by_two():

@@ -92,6 +92,17 @@ def test_the_margin_of_the_spread_loss_grows_up_to_the_end_of_fit():
     np.testing.assert_allclose(losses, [0.2**2, 0.55**2], rtol=1e-4)
 
 
+@pytest.mark.parametrize("metrics", [None, ["accuracy"]])
+def test_a_callback_alone_knows_that_more_accuracy_is_better(metrics):
+    model = built(MATRIX, classes=2)
+    model.compile(keras.optimizers.SGD(0.0), metrics=metrics)
+    patient = keras.callbacks.EarlyStopping(monitor="accuracy", patience=0, verbose=0)
+    logs = model.fit(IMAGES, LABELS % 2, epochs=4, verbose=0, callbacks=patient).history
+    # Nothing is learned, so that the second epoch is no better than the first.
+    assert patient.monitor_op is keras.ops.greater
+    assert len(logs["accuracy"]) == 2
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
