@@ -10,7 +10,7 @@ from capszoo.results.ours import ours_of
 from capszoo.results.records import measured_in, published, read_records, write_records
 from capszoo.results.tables import OwnTables
 from capszoo.results.trials import Results
-from capszoo.training.files import write_figure, write_text
+from capszoo.training.files import locked, remove_temporary, write_figure, write_text
 
 PAGE = "results.md"
 HEAD = """# The papers' tables
@@ -30,6 +30,8 @@ ABOVE = """## Published weights above the paper's value
 The paper's value lies below the 95 % interval of ours; rows of synthnorb are of other pictures than the paper's. What
 was tried, and what it gave, stands under the preset's name in [notes.md](notes.md).
 """
+# Seconds. Drawing takes some, and several commands may be at their end.
+LONG = 300
 COLUMNS = ("cell", "paper", "ours", "seeds", "data", "steps", "hours", "how")
 
 
@@ -62,8 +64,10 @@ def row_of(results, table, name) -> dict[str, str]:
     how = results.command(trained[0]) if trained else first.measurement.command
     return row | {
         "ours": ours.text(),
-        "seeds": f"{len(records)}" if len(records) == len(trials) else f"{len(records)} of {len(trials)}",
-        "data": f"{first.measurement.data}, n={first.measurement.n:,}",
+        "seeds": f"{len(records)}"
+        if len(records) == len(trials)
+        else f"{len(records)} of {len(trials)}; the rest {_cost(results, table, name)}",
+        "data": _data([record.measurement for record in records]),
         "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
         "hours": _hours(records),
         "how": f"`{how}`" + ("" if trained else " (published)"),
@@ -90,11 +94,20 @@ def _cost(results, table, name, folder=None):
     return f"about {hours:,.0f} h" if hours >= 100 else f"about {hours:.3g} h"
 
 
+def _data(measurements):
+    """What was measured on. Of one name there may be several sets of images, such as two renderings of synthnorb."""
+    first, versions = measurements[0], len({measurement.fingerprint for measurement in measurements})
+    name = first.data if versions == 1 else f"{first.data} ({versions} versions)"
+    return f"{name}, n={first.n:,}"
+
+
 def _hours(records):
     """Of all trainings together, and what they ran on where that was no CPU."""
     devices = dict.fromkeys(record.accelerator for record in records if record.accelerator)
     hours = sum(record.hours for record in records)
-    return f"{hours:.2f} on {', '.join(devices)}" if devices else f"{hours:.1f}"
+    if devices:
+        return f"{hours:.2f} on {', '.join(devices)}"
+    return f"{hours:.1f}" if hours >= 0.95 else f"{hours:.2f}"
 
 
 def state_rows(results, table, folder) -> list[dict[str, str]]:
@@ -183,12 +196,14 @@ def _by_day(records):
 def write(results, docs) -> list[Path]:
     """Writes page, figures and ledger into a folder; returns their paths."""
     docs = Path(docs)
-    # Another command may have written there since this one began.
-    results = Results(results.papers, _by_day([*read_records(docs), *results.records.values()]))
-    write_records(docs, results.records.values())
-    paths = [docs / PAGE]
-    write_text(paths[0], render(results))
-    for name, figure in figures.draw(results).items():
-        paths.append(docs / f"{name}.png")
-        write_figure(figure, paths[-1], dpi=110)
+    with locked(docs, f"another process has been writing in {docs} for long.", LONG):
+        remove_temporary(docs)
+        # Another command may have written there since this one began.
+        results = Results(results.papers, _by_day([*read_records(docs), *results.records.values()]))
+        write_records(docs, results.records.values())
+        paths = [docs / PAGE]
+        write_text(paths[0], render(results))
+        for name, figure in figures.draw(results).items():
+            paths.append(docs / f"{name}.png")
+            write_figure(figure, paths[-1], dpi=110)
     return paths

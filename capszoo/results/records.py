@@ -86,7 +86,10 @@ def read_records(folder) -> list[Record]:
     path = Path(folder) / LEDGER
     if not path.exists():
         return []
-    return [config.parse(Record, entry, str(path)) for entry in _read(path)]
+    entries = _read(path)
+    if not isinstance(entries, list):
+        raise ConfigError(f"{path}: a list of records is needed. Received: {type(entries).__name__}")
+    return [config.parse(Record, entry, str(path)) for entry in entries]
 
 
 def write_records(folder, records):

@@ -1,6 +1,7 @@
 """Tables of the papers as data: one YAML file per paper, of the zoo in `zoo_configs/tables/`, or of a user."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 from capszoo import config
@@ -58,7 +59,14 @@ class Table:
                 raise ConfigError(
                     f"{name}.seeds: one or more different seeds are needed. Received: {list(cell.seeds)}"
                 )
-            if any(override.startswith("train.seed=") for override in (*self.overrides, *cell.overrides)):
+            if min(cell.seeds) < 0:
+                raise ConfigError(f"{name}.seeds: seeds from 0 on are needed. Received: {list(cell.seeds)}")
+            if not 0 <= cell.hours < math.inf:
+                raise ConfigError(f"{name}.hours: a number from 0 on is needed. Received: {cell.hours}")
+            if any(
+                override.partition("=")[0].strip() == "train.seed"
+                for override in (*self.overrides, *cell.overrides)
+            ):
                 raise ConfigError(f"{name}.overrides: a training's seed is one of `seeds`, not train.seed.")
             if cell.stops_at:
                 self._require_end(name, cell)

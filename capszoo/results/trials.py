@@ -243,6 +243,7 @@ def _seeded(recipe, seed):
 
 
 def _busy(folder):
+    """Whether somebody works there; of a folder that cannot be locked whoever tries to work there hears."""
     if not folder.exists():
         return False
     try:
@@ -250,3 +251,5 @@ def _busy(folder):
             return False
     except Busy:
         return True
+    except OSError:
+        return False

@@ -62,17 +62,17 @@ class Busy(ConfigError):
 
 
 @contextlib.contextmanager
-def locked(directory, busy: str):
+def locked(directory, busy: str, seconds: float = 0):
     """No other process is in here for the same folder, which is made. A lock ends with its process, however that ends.
 
     where:
-      busy: what `Busy` says where another process is.
+      busy: what `Busy` says where another process is, and after so many `seconds` still is.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(directory / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=seconds)
     except filelock.Timeout:
         raise Busy(busy) from None
     try:

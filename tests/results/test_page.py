@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capszoo.results import figures, queue
+from capszoo.results import figures, page, queue
 from capszoo.results.page import gather, render, row_of, rows_above, state_rows, write
 from capszoo.results.queue import work
 from capszoo.results.records import measured_in, read_records, write_records
 from capszoo.results.tables import Cell, Paper, Table, read_papers
 from capszoo.results.trials import Results
-from capszoo.training.files import locked
+from capszoo.training.files import Busy, locked
 from capszoo.zoo.card import Speed
 from capszoo.zoo.presets import get_preset
 from tests.results.conftest import measurement
@@ -44,7 +44,11 @@ def test_a_cell_that_is_a_preset_has_the_number_of_its_card():
     assert (results.state(first, "nowhere"), results.state(second, "nowhere")) == ("published", "missing")
     row = row_of(results, "table", "cell")
     assert row["ours"].startswith(card.text(card.value))
-    assert (row["paper"], row["seeds"], row["how"]) == ("0.53%", "1 of 2", f"`{card.command}` (published)")
+    assert (row["paper"], row["seeds"], row["how"]) == (
+        "0.53%",
+        "1 of 2; the rest about 1 h",
+        f"`{card.command}` (published)",
+    )
 
 
 def test_a_mean_is_told_by_a_training_that_gave_one_of_its_numbers(results, trained, tmp_path):
@@ -72,6 +76,21 @@ def test_what_another_command_has_written_beside_the_page_meanwhile_stays(result
     write(results, tmp_path / "docs")
     write(mine, tmp_path / "docs")
     assert {record.key for record in read_records(tmp_path / "docs")} >= {key for key, _ in results.records}
+
+
+def test_who_writes_the_page_waits_for_the_other_who_does(results, tmp_path, monkeypatch):
+    """Both read the ledger before they write it: at once, one would lose the other's numbers."""
+    monkeypatch.setattr(page, "LONG", 0.1)
+    with locked(tmp_path, "busy"), pytest.raises(Busy, match=r"has been writing in .* for long"):
+        write(results, tmp_path)
+    write(results, tmp_path)
+
+
+def test_what_a_killed_command_left_beside_the_page_is_swept(results, tmp_path):
+    left = tmp_path / f".results.json.{'0' * 32}"
+    left.touch()
+    write(results, tmp_path)
+    assert not left.exists()
 
 
 def test_one_training_that_is_missing_for_two_cells_costs_its_hours_once(results, trained, tmp_path):
@@ -147,6 +166,17 @@ def test_several_trainings_are_a_mean_with_its_deviation_and_interval(results, t
     # Student's quantile for two values is 12.7; a share is not negative.
     assert row["ours"] == f"30.00% ± {np.std([0.25, 0.35], ddof=1):.2%} (0.00% to {0.3 + 12.7062 * 0.05:.2%})"
     assert (row["seeds"], row["hours"], row["data"]) == ("2", "1.0", "mnist, n=1,000")
+
+
+def test_a_mean_over_two_versions_of_the_images_says_so(results, trained, tmp_path, monkeypatch):
+    def evaluate(model, recipe, name, **_):
+        fingerprint = str(recipe.train.seed) * 64
+        return dataclasses.replace(measurement(recipe, name), fingerprint=fingerprint)
+
+    monkeypatch.setattr(queue, "evaluate", evaluate)
+    work(results, ["first"], tmp_path)
+    assert row_of(results, "first", "short")["data"] == "mnist (2 versions), n=1,000"
+    assert row_of(results, "first", "long")["data"] == "mnist, n=1,000"
 
 
 def test_trainings_that_agree_have_no_interval(results, trained, tmp_path, monkeypatch):

@@ -211,6 +211,21 @@ def test_a_number_that_is_not_readable_names_its_file(results, trained, tmp_path
         measured_in(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["null", "{}", "3"])
+def test_a_ledger_that_is_no_list_is_named(text, tmp_path):
+    (tmp_path / "results.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"results\.json: a list of records is needed"):
+        read_records(tmp_path)
+
+
+def test_a_training_whose_folder_cannot_be_locked_stops_no_other(results, trained, tmp_path):
+    first, *_ = results.trials("first")
+    (tmp_path / results.key(first) / ".lock").mkdir(parents=True)
+    failed = work(results, ["first"], tmp_path)
+    assert [line.startswith(str(first)) for line in failed] == [True]
+    assert len(results.records) == 2
+
+
 def test_other_files_in_the_common_folder_are_no_numbers(results, trained, tmp_path):
     work(results, ["first"], tmp_path)
     (tmp_path / "notes").mkdir()
