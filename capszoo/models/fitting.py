@@ -134,7 +134,10 @@ class _Plan(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         steps = self.params.get("steps")
         if steps:
-            now, epochs = int(steps_of(self.fitting.model.optimizer)), self.params["epochs"]
+            now, epochs = (
+                int(ops.convert_to_numpy(steps_of(self.fitting.model.optimizer))),
+                self.params["epochs"],
+            )
             # Those that Keras' BackupAndRestore has found done belong to the plan.
             done = self.model._initial_epoch or self.initial_epoch
             end = now + steps * (epochs - done)
@@ -142,15 +145,20 @@ class _Plan(keras.callbacks.Callback):
 
 
 def check_images(model, images):
-    """Errors: `ImageError` unless arrays or tensors are what `model` takes; anything else is not looked at.
+    """Errors: `ImageError` unless arrays or tensors, alone or in a list or dict, are what `model` takes.
 
-    Values are looked at where they are known, and where it is known what `model` takes.
+    Anything else is not looked at, nor is what a model of several inputs takes. Values are looked at where they are
+    known, and where it is known what `model` takes.
     """
+    if not isinstance(model.input, dict):
+        for array in keras.tree.flatten(images):
+            _check_array(model, array)
+
+
+def _check_array(model, images):
     shape = getattr(images, "shape", None)
-    if shape is None or isinstance(model.input, dict):
-        return
     # A stream may not know its rank.
-    if getattr(shape, "rank", 0) is None:
+    if shape is None or getattr(shape, "rank", 0) is None:
         return
     check_shape(shape, model.input_shape[1:])
     values = None if model.preprocess is None else _values(images)

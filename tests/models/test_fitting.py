@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from tiny import draw_bars
 
+from capszoo.data.checking import ImageError
 from capszoo.data.preprocessing import Preprocessing
 from capszoo.models import (
     AttentionCapsNet,
@@ -90,6 +91,22 @@ def test_the_margin_of_the_spread_loss_grows_up_to_the_end_of_fit():
 
     model.fit(IMAGES[:20], LABELS[:20] % 2, batch_size=20, epochs=2, verbose=0, callbacks=[Losses()])
     np.testing.assert_allclose(losses, [0.2**2, 0.55**2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("images", [[IMAGES * 255], {"images": IMAGES * 255}, list(IMAGES), [IMAGES[..., 0]]])
+def test_what_is_no_image_is_refused_in_lists_and_dicts_too(images):
+    model = built(MATRIX)
+    for call in (model, model.predict, model.predict_on_batch):
+        with pytest.raises(ImageError, match="images must"):
+            call(images)
+
+
+def test_fit_counts_steps_that_are_mirrored_on_devices():
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        model = built(MATRIX, classes=2)
+        model.compile("adam")
+    model.fit(IMAGES, LABELS % 2, batch_size=20, verbose=0)
+    assert model._fitting.plan == (0, 2)
 
 
 @pytest.mark.parametrize("metrics", [None, ["accuracy"]])
