@@ -37,6 +37,7 @@ from PIL import Image, ImageDraw
 
 import capszoo
 from capszoo import visualize
+from capszoo.data.folder import SUFFIXES
 from capszoo.data.images import read_pictures
 
 # Batches of other sizes are traced anew, as they must be.
@@ -73,11 +74,12 @@ if not FOLDER.exists():
 # Every fourth picture of each class is kept for the test.
 
 # %%
-files = sorted(file for file in FOLDER.glob("[!.]*/[!.]*") if file.is_file())
-names = sorted({file.parent.name for file in files})
+files = sorted(file for file in FOLDER.glob("[!.]*/**/[!.]*") if file.suffix.lower() in SUFFIXES)
+classes = [file.relative_to(FOLDER).parts[0] for file in files]
+names = sorted(set(classes))
 # As `classify` reads them: grey, turned as a photograph's EXIF says, in [0, 1].
 images, _ = read_pictures(files, (28, 28, 1), resize=True)
-labels = np.array([names.index(file.parent.name) for file in files])
+labels = np.array([names.index(name) for name in classes])
 testing = np.concatenate([np.arange(np.sum(labels == k)) % 4 == 3 for k in range(len(names))])
 print(names, "training:", np.sum(~testing), "test:", np.sum(testing))
 

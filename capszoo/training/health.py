@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from capszoo.config import ConfigError
+from capszoo.models.architecture import Classifies
 
 # Mean activation of a capsule layer outside of which a fresh network hardly learns.
 HEALTHY = (0.02, 0.95)
@@ -47,11 +48,12 @@ def check_health(recipe, model, images, fresh=True):
     """Mean activation of each stage of a model on `images`; warns where learning of a fresh one would hardly start.
 
     That is where activations are almost all zero or saturated, or the same for every image. What has learnt before may
-    well be so.
+    well be so, except that all classes of a classifier are never saturated: that is what weights of smaller images do
+    where routing adds up the votes of every position.
 
     Errors: `TrainingDiverged` for values that are not finite.
     """
-    report = {}
+    report, classes = {}, recipe.model.stages[-1] if recipe.model.has(Classifies) else None
     stages = keras.Model(model.input, {name: model.get_layer(name).output for name in recipe.model.stages})
     # What is normalised over the batch has no statistics before any training but those of the batch.
     outputs = _as_in_training(stages, images) if fresh else stages.predict_on_batch(images)
@@ -70,6 +72,13 @@ def check_health(recipe, model, images, fresh=True):
             warnings.warn(
                 f"{name}: mean activation {report[name]:.3g} after initialisation, outside {HEALTHY}; "
                 "training may not start. Check input range, initial weights and primary_scale.",
+                stacklevel=2,
+            )
+        elif name == classes and report[name] > HEALTHY[1]:
+            warnings.warn(
+                f"{name}: mean activation {report[name]:.3g} with the weights that training begins with, of images for "
+                "which they may not be; training may not start. Give images of the size that the weights have seen, or "
+                "begin without weights, train.start_from=null.",
                 stacklevel=2,
             )
         if fresh and len(images) > 1 and value.std(axis=0).mean() < DISTINCT * np.abs(value).mean():

@@ -23,7 +23,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from capszoo import cli
 from capszoo.config import ConfigError
 from capszoo.data import ArraySplit, Mnist
-from capszoo.models import DynamicCapsNet
+from capszoo.models import DynamicCapsNet, EfficientCapsNet
 from capszoo.training import checkpoint
 from capszoo.training import run as training
 from capszoo.training.claim import claim
@@ -893,6 +893,22 @@ def test_values_that_are_not_finite_before_training_are_an_error(images):
     bias.assign(np.full(bias.shape, np.nan))
     with pytest.raises(TrainingDiverged, match="primary_capsules gives values that are not finite before"):
         check_health(type("Recipe", (), {"model": net}), model, images)
+
+
+def test_classes_that_pretrained_weights_saturate_are_warned_of(images):
+    """The class capsules add up the votes of every position, and larger images have more of these."""
+    net = EfficientCapsNet(channels=(4, 4, 4, 8), primary_dim=4)
+    small, large = net.build((28, 28, 1), 3), net.build((64, 64, 1), 3)
+    recipe = type("Recipe", (), {"model": net})
+    wide = np.repeat(np.repeat(images, 3, axis=1), 3, axis=2)[:, 10:74, 10:74]
+    for model in (small, large):
+        kernel = model.get_layer("class_capsules").kernel
+        kernel.assign(20 * kernel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_health(recipe, small, images, fresh=False)
+    with pytest.warns(UserWarning, match=r"class_capsules: mean activation .* begin without weights"):
+        check_health(recipe, large, wide, fresh=False)
 
 
 def test_what_has_learnt_before_is_not_warned_of_but_must_be_finite(images):
