@@ -134,10 +134,8 @@ class _Plan(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         steps = self.params.get("steps")
         if steps:
-            now, epochs = (
-                int(ops.convert_to_numpy(steps_of(self.fitting.model.optimizer))),
-                self.params["epochs"],
-            )
+            now = int(ops.convert_to_numpy(steps_of(self.fitting.model.optimizer)))
+            epochs = self.params["epochs"]
             # Those that Keras' BackupAndRestore has found done belong to the plan.
             done = self.model._initial_epoch or self.initial_epoch
             end = now + steps * (epochs - done)
