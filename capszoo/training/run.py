@@ -195,7 +195,11 @@ class _Run:
             scale_rates(self.objective.model, dict.fromkeys(given, config.pretrained_rate))
 
     def _batch_at(self, step):
-        return {**self.batches.batch_at(step), "progress": step / self.total}
+        batch = self.batches.batch_at(step)
+        if self.recipe.model.has(Classifies):
+            # A label of -1 would be trained as the last class.
+            _check_labels(self.recipe, batch["labels"])
+        return {**batch, "progress": step / self.total}
 
     def _examples_at(self, step):
         """What the training model is given and asked for in a step."""
@@ -419,7 +423,15 @@ def _check_split(recipe, split):
     try:
         check_shape(first["images"].shape, recipe.data.image_shape)
         check_values(first["images"], recipe.data.preprocessing.get("standardise", False))
-        if recipe.model.has(Classifies):
-            check_labels(first["labels"], recipe.data.num_classes, recipe.data.labels_per_image)
+    except ValueError as error:
+        raise ConfigError(f"data: {error}") from error
+    if recipe.model.has(Classifies):
+        _check_labels(recipe, first["labels"])
+
+
+def _check_labels(recipe, labels):
+    """Errors: `ConfigError` for labels that are none of the recipe's classes."""
+    try:
+        check_labels(labels, recipe.data.num_classes, recipe.data.labels_per_image)
     except ValueError as error:
         raise ConfigError(f"data: {error}") from error

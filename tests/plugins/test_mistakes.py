@@ -195,6 +195,23 @@ def test_images_and_labels_are_looked_at_before_anything_is_trained(
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_label_of_no_class_ends_the_training_that_comes_upon_it(label, tmp_path):
+    """Sets are often sorted by class, with what is not labelled at their end."""
+
+    @section("data", "sorted")
+    @dataclasses.dataclass(frozen=True)
+    class Sorted(Mnist):
+        validation: int = 0
+
+        def open(self, split):
+            return Images(labels=(*[0] * 40, *[label] * 8), count=48)
+
+    recipe = recipe_of(data={"name": "sorted"}, train={"batch_size": 4})
+    with pytest.raises(ConfigError, match=r"data: labels must be in \[0, 10\)"):
+        train(recipe, tmp_path / "run")
+
+
 def test_the_validation_error_is_that_of_the_scores_whatever_the_loss_looks_at(data, tmp_path):
     @section("model", "of_logits")
     @dataclasses.dataclass(frozen=True)
