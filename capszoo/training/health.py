@@ -48,8 +48,8 @@ def check_health(recipe, model, images, fresh=True):
     """Mean activation of each stage of a model on `images`; warns where learning of a fresh one would hardly start.
 
     That is where activations are almost all zero or saturated, or the same for every image. What has learnt before may
-    well be so, except that all classes of a classifier are never saturated: that is what weights of smaller images do
-    where routing adds up the votes of every position.
+    well be so, except that classes which are vectors are not all of length one: so they are with weights of smaller
+    images where routing adds up the votes of every position, and squashing leaves no gradient.
 
     Errors: `TrainingDiverged` for values that are not finite.
     """
@@ -62,11 +62,11 @@ def check_health(recipe, model, images, fresh=True):
         value, *activations = [np.asarray(part, "float32") for part in keras.tree.flatten(value)]
         if not all(np.isfinite(part).all() for part in (value, *activations)):
             raise TrainingDiverged(f"{name} gives values that are not finite before any training.")
+        # Vector capsules are [B, O, D], or [B, H, W, types, D] on a grid; a capsule is as active as it is long.
+        capsules = not activations and value.ndim in (3, 5)
         if activations:
             report[name] = float(activations[0].mean())
         else:
-            # Vector capsules are [B, O, D], or [B, H, W, types, D] on a grid; a capsule is as active as it is long.
-            capsules = value.ndim in (3, 5)
             report[name] = float(np.linalg.norm(value, axis=-1).mean() if capsules else (value > 0).mean())
         if fresh and not HEALTHY[0] <= report[name] <= HEALTHY[1]:
             warnings.warn(
@@ -74,7 +74,7 @@ def check_health(recipe, model, images, fresh=True):
                 "training may not start. Check input range, initial weights and primary_scale.",
                 stacklevel=2,
             )
-        elif name == classes and report[name] > HEALTHY[1]:
+        elif capsules and name == classes and report[name] > HEALTHY[1]:
             warnings.warn(
                 f"{name}: mean activation {report[name]:.3g} with the weights that training begins with, of images for "
                 "which they may not be; training may not start. Give images of the size that the weights have seen, or "
