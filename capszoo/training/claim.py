@@ -31,7 +31,9 @@ def claim(recipe, directory):
                 "another folder with --out."
             )
         recipe.train.require_falling_rate()
-        write_text(path, yaml.safe_dump(recipe.to_mapping(), sort_keys=False))
+        # Nothing is trained by the card, but whoever publishes or evaluates the run needs it.
+        kept = {**recipe.to_mapping(), "card": config.to_mapping(recipe.card)}
+        write_text(path, yaml.safe_dump(kept, sort_keys=False))
         return
     if not path.exists():
         raise OtherRun(

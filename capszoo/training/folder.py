@@ -17,7 +17,7 @@ def stage_folder(directory, stage) -> Path:
 
 
 def load_run(directory):
-    """Recipe, model and metadata of a run: the recipe is named after the folder and has no card.
+    """Recipe, model and metadata of a run: the recipe is named after the folder.
 
     Model and metadata are those of `load_best`.
     Errors: `ConfigError` where there is no run; `WeightsError` for one without a finished epoch.

@@ -16,7 +16,7 @@ from capszoo.data.sources import DataNotFound
 from capszoo.data.split import Stream, generator
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET
-from capszoo.protocols import NumberProtocol, evaluate, get_protocol, provenance
+from capszoo.protocols import evaluate, provenance
 from capszoo.search import record as searches
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.folder import (
@@ -27,6 +27,7 @@ from capszoo.training.folder import (
     read_log,
     stage_folder,
 )
+from capszoo.training.recipe import CardConfig
 from capszoo.training.weight_files import (
     WeightsError,
     load_weights,
@@ -40,6 +41,7 @@ from capszoo.zoo.card import Card, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.loading import check_behaviour, load
 from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
+from capszoo.zoo.recipes import require_numbers
 from capszoo.zoo.replacing import replace, replacing_preset
 
 LICENCE = "Apache-2.0"
@@ -64,8 +66,9 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     card's speed, which depends on no weight, is handed on where network and shape of its images are the same. A
     protocol whose data are missing is reported and left out of the card, unless the earlier card has it.
     Errors: `ConfigError` for a run of another recipe, of other training images or without its end, for another `dtype`,
-    where another process publishes the preset, for the name of a preset of another architecture or data set, and in the
-    package's own folder for code that is not committed, since nobody could measure the same again;
+    where another process publishes the preset, for the name of a preset of another architecture or data set, for a
+    recipe without a card section in the place of one with a card, and in the package's own folder for code that is not
+    committed, since nobody could measure the same again;
     `DataNotFound` where the data of all protocols are missing, or of one that was measured before; `WeightsError` for a
     run without usable weights, and where rounding spoils them.
     """
@@ -158,8 +161,16 @@ def _require_committed(target):
 
 
 def _require_same(recipe, target):
-    """Errors: `ConfigError` where the preset of the name in `target` is of another architecture or data set."""
+    """Errors: `ConfigError` where the preset of the name in `target` is of another architecture or data set.
+
+    And where it has a card and `recipe` says nothing for one, as the recipe of a run did before it kept its card.
+    """
     earlier = _earlier(target / recipe.name)
+    if earlier and recipe.card == CardConfig():
+        raise ConfigError(
+            f"{recipe.name!r} in {target} has a card, and this recipe has no section `card` for a new one. Publish the "
+            "recipe that the run was trained by, with --run."
+        )
     before = (earlier.architecture, earlier.dataset) if earlier else None
     now = (recipe.model.section_name, recipe.dataset)
     if before not in (None, now):
@@ -177,14 +188,11 @@ def _earlier(folder):
 
 def _measure(model, recipe, before, progress):
     metrics, missing = [], None
-    protocols = {name: get_protocol(name) for name in recipe.card.protocols}
-    for name, protocol in protocols.items():
-        if not isinstance(protocol, NumberProtocol):
-            raise ConfigError(f"card.protocols: {name!r} gives a report, and a card has numbers.")
-    for name, protocol in protocols.items():
+    require_numbers(recipe.card.protocols)
+    for name in recipe.card.protocols:
         command = shlex.join(plugins.command("evaluate", recipe.name, "--protocol", name))
         try:
-            metrics.append(evaluate(model, recipe, protocol, command=command, progress=progress))
+            metrics.append(evaluate(model, recipe, name, command=command, progress=progress))
         except DataNotFound as error:
             if name in before:
                 raise

@@ -77,21 +77,19 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     On data of another benchmark the paper's values are left out: it has none of them.
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
-    described = {}
     if is_run(name_or_path):
-        card = Path(name_or_path) / locating.CARD
-        described = {"card": read_card(card).described()} if card.is_file() else {}
         name_or_path = Path(name_or_path) / RUN
     name_or_path = current_name(str(name_or_path))
     path = Path(name_or_path)
     is_file = path.suffix in (".yaml", ".yml")
-    written = {**described, **config.read_yaml(path)} if is_file else mapping_of(name_or_path)
+    written = config.read_yaml(path) if is_file else mapping_of(name_or_path)
     name = path.stem if is_file else name_or_path
     if path.name == RUN:
         name = path.resolve().parent.name
     _require_known_stages(written.get("stages"), overrides)
     try:
         recipe = parse_recipe(name, config.apply_overrides(written, overrides))
+        require_numbers(recipe.card.protocols)
         dataset = written.get("data", {}).get("name", recipe.dataset)
         if (
             dataset != recipe.data.section_name
@@ -101,6 +99,21 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error
+
+
+def require_numbers(protocols):
+    """Errors: `ConfigError` for a name of no protocol, and for one that gives a report, while a card has numbers."""
+    from capszoo.protocols import NumberProtocol
+    from capszoo.protocols import protocols as registered
+
+    known = registered()
+    for name in protocols:
+        if name not in known:
+            raise config.ConfigError(
+                f"card.protocols: unknown protocol {name!r}{config.nearest(name, known)}"
+            )
+        if not issubclass(known[name], NumberProtocol):
+            raise config.ConfigError(f"card.protocols: {name!r} gives a report, and a card has numbers.")
 
 
 def _require_known_stages(stages, overrides):

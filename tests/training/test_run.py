@@ -197,7 +197,7 @@ def test_the_folder_holds_the_whole_recipe_defaults_included(finished, recipes):
     text = (finished.directory / "recipe.yaml").read_text(encoding="utf-8")
     (recipes / "again.yaml").write_text(text, encoding="utf-8")
     again = read_recipe(recipes / "again.yaml")
-    for part in ("model", "data", "train"):
+    for part in ("model", "data", "train", "card"):
         assert getattr(again, part) == getattr(finished.recipe, part)
     for field in dataclasses.fields(again.train):
         assert f"{field.name}: " in text

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import capszoo
 from capszoo.cli import tables
 from capszoo.config import ConfigError
 from capszoo.protocols import evaluate, provenance
+from capszoo.training.recipe import CardConfig
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import locating, presets, recipes
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
@@ -222,6 +224,24 @@ def test_a_recipe_from_anywhere_becomes_a_preset_like_any_other(zoo, published, 
     assert again == recipe
     (metric,) = card.metrics
     assert evaluate(model, again, metric.protocol).value == metric.value
+
+
+def test_a_run_is_published_with_the_card_of_its_recipe(zoo, published, tmp_path):
+    shutil.copytree(published / "run", tmp_path / "tiny_mnist")
+    recipe = recipes.read_recipe(tmp_path / "tiny_mnist")
+    assert recipe == recipes.read_recipe("tiny_mnist")
+    before = read_card(zoo / "card.json")
+    card = publish(recipe, tmp_path / "tiny_mnist", zoo.parent)
+    assert (card.title, card.routing, card.deviations) == (before.title, before.routing, before.deviations)
+    assert [metric.protocol for metric in card.metrics] == ["test_error"]
+
+
+def test_a_recipe_that_says_nothing_for_a_card_does_not_replace_one(zoo, published):
+    before = (zoo / "card.json").read_bytes()
+    bare = dataclasses.replace(recipes.read_recipe("tiny_mnist"), card=CardConfig())
+    with pytest.raises(ConfigError, match=r"has a card, and this recipe has no section `card`"):
+        publish(bare, published / "run", zoo.parent)
+    assert (zoo / "card.json").read_bytes() == before
 
 
 # What cards say of the code
