@@ -23,8 +23,8 @@ class Architecture(abc.ABC):
       paper: who it is from, e.g. "Sabour et al. 2017".
       routing: what routes, e.g. "dynamic"; "none" where nothing does.
       stages: names of the layers that say most, in the order of the data; what `features` of a bundle returns.
-      head: prefixes of the paths of the weights that a new number of classes makes anew; empty where no layer knows how
-        many classes there are.
+      head: prefixes of the paths of the weights that a new number of classes makes anew, each of at least one weight;
+        empty where no layer knows how many classes there are.
       served: names of the outputs that a bundle returns, and by which published weights are checked.
       repeated: hyperparameters that say how often something is repeated, each time at the cost of another piece of the
         graph; see `capszoo.models.size`.

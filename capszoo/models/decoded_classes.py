@@ -25,6 +25,11 @@ class DecodesClasses(Classifies, DecodesPoses):
     decoder: bool
     loss_scaling: str
 
+    @property
+    def head(self):
+        """See `Architecture.head`."""
+        return ("class_capsules/", "decoder/hidden1/") if self.decoder else ("class_capsules/",)
+
     def has(self, role) -> bool:
         """See `Architecture.has`; without a decoder nothing is reconstructed."""
         return super().has(role) and (self.decoder or not issubclass(role, Reconstructs))

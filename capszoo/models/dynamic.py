@@ -54,7 +54,6 @@ class DynamicCapsNet(DecodesClasses, RoutesIteratively):
     paper: typing.ClassVar[str] = "Sabour et al. 2017"
     stages: typing.ClassVar[tuple[str, ...]] = ("conv1", "primary_capsules", "class_capsules")
     # What a new number of classes makes anew; all other weights survive fine-tuning.
-    head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
 
     def has(self, role) -> bool:
         """See `Architecture.has`; sums are not iterated."""

@@ -51,7 +51,6 @@ class EfficientCapsNet(DecodesClasses):
     paper: typing.ClassVar[str] = "Mazzia et al. 2021"
     routing: typing.ClassVar[str] = "self_attention"
     # What a new number of classes makes anew; all other weights survive fine-tuning.
-    head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/", "decoder/hidden1/")
 
     def __post_init__(self):
         if not len(self.channels) == len(self.kernel_sizes) == len(self.strides) > 0:

@@ -128,16 +128,29 @@ class Recipe:
 
 
 def _check_built(architecture, model):
-    """Errors: `ConfigError` for weights that files could not tell apart, and for a head that is no tuple of texts."""
+    """Errors: `ConfigError` for weights that files could not tell apart, and where names are of nothing in `model`."""
     paths = collections.Counter(weight.path for weight in model.weights)
     if twice := sorted(path for path, count in paths.items() if count > 1):
         raise config.ConfigError(
             f"model: several weights have one path, {twice[0]}. Give the layers of {architecture.section_name!r} names."
         )
-    for name in ("head", "stages", "served"):
+    known = {
+        "head": ("weight", list(paths)),
+        "stages": ("layer", [layer.name for layer in model.layers]),
+        "served": ("output", list(model.output)),
+    }
+    for name, (kind, valid) in known.items():
         value = getattr(architecture, name)
         if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
             raise config.ConfigError(f"model: {name} must be a tuple of texts. Received: {value!r}")
+        # A head says how paths begin.
+        is_one = str.startswith if name == "head" else str.__eq__
+        for each in value:
+            if not any(is_one(one, each) for one in valid):
+                raise config.ConfigError(
+                    f"model: {name} of {architecture.section_name!r} names {each!r}, and it has no such "
+                    f"{kind}{config.nearest(each, valid)}"
+                )
 
 
 def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
