@@ -85,6 +85,8 @@ class ImageModel(keras.Model):
 
         Errors: `ValueError` for one loss, since there are several outputs.
         """
+        # Keras keeps the metrics of an earlier `compile` where this one has none.
+        self._compile_metrics = None
         if self.architecture is None or isinstance(loss, dict):
             self._fitting = None
             super().compile(optimizer, loss=loss, metrics=metrics, **options)
@@ -123,7 +125,12 @@ class ImageModel(keras.Model):
             "callbacks": callbacks,
             "initial_epoch": initial_epoch,
         }
-        return super().fit(x, y, batch_size, epochs, **options)
+        try:
+            return super().fit(x, y, batch_size, epochs, **options)
+        except Exception:
+            # A function whose first trace was broken off may make no variables in the next.
+            self.train_function = None
+            raise
 
     def evaluate(self, x=None, y=None, *arguments, **options):
         """As in Keras, of what `compile` has chosen; errors as `fit`."""

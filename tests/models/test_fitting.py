@@ -184,6 +184,31 @@ def test_images_are_checked_wherever_they_go_in():
                 use(wrong)
 
 
+def test_no_image_at_all_is_refused_in_words():
+    model = built(DYNAMIC)
+    for use in (model, model.predict, model.predict_on_batch):
+        with pytest.raises(ValueError, match=r"images must be at least one\. Received: \[0, 28, 28, 1\]"):
+            use(IMAGES[:0])
+
+
+def test_a_model_is_trained_after_a_fit_that_was_wrong():
+    model = built(DYNAMIC)
+    model.compile("adam")
+    wrong = tf.data.Dataset.from_tensor_slices((IMAGES, np.zeros((len(IMAGES), 7), "float32"))).batch(4)
+    with pytest.raises(ValueError, match="labels must be integers"):
+        model.fit(wrong, verbose=0)
+    assert np.isfinite(model.fit(IMAGES, LABELS, verbose=0).history["loss"][0])
+
+
+def test_what_was_measured_before_is_not_under_a_loss_of_ones_own():
+    model = built(DYNAMIC)
+    model.compile("adam", metrics=["accuracy"])
+    model.train_on_batch(IMAGES, LABELS)
+    model.compile("adam", loss={"scores": "mse"})
+    logs = model.train_on_batch(IMAGES, {"scores": np.eye(10)[LABELS]}, return_dict=True)
+    assert list(logs) == ["loss"]
+
+
 def test_grey_levels_are_the_same_image():
     model = built(DYNAMIC)
     expected = model.predict(IMAGES, verbose=0)["scores"]
