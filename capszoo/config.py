@@ -89,7 +89,8 @@ def parse_section(kind: str, mapping, where: str | None = None):
         raise ConfigError(f"{where}: a mapping with the key 'name' is needed. Received: {mapping!r}")
     name = mapping["name"]
     if not isinstance(name, str) or name not in known:
-        raise ConfigError(f"{where}.name: unknown {kind} {name!r}{nearest(name, known)}")
+        plugin = "One from elsewhere is known once --import names its module."
+        raise ConfigError(f"{where}.name: unknown {kind} {name!r}{nearest(name, known)} {plugin}")
     _require_declared(known[name], where)
     options = {key: value for key, value in mapping.items() if key != "name"}
     return parse(known[name], options, where)

@@ -20,6 +20,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
+import traceback
 from pathlib import Path
 
 GROUP = "capszoo.plugins"
@@ -79,4 +80,9 @@ def _import(name, who):
         importlib.import_module(name)
     except Exception as error:
         _loaded.discard(name)
-        raise PluginError(f"the plugin {name!r} ({who}) cannot be imported: {error}") from error
+        # A syntax error says itself where it is.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f", {last.filename}, line {last.lineno}"
+        raise PluginError(
+            f"the plugin {name!r} ({who}) cannot be imported: {type(error).__name__}: {error}{where}"
+        ) from error

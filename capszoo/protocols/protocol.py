@@ -13,6 +13,7 @@ import dataclasses
 import typing
 
 import keras
+import numpy as np
 
 from capszoo import config
 from capszoo.config import ConfigError
@@ -92,10 +93,13 @@ class NumberProtocol(Protocol):
 
     def measured(self, subjects, command, progress) -> Measurement:
         (subject,) = subjects
+        said = self.number(subject, progress)
+        # NumPy's numbers do not go into a card's JSON.
+        plain = {key: np.asarray(said[key]).tolist() for key in ("value", "interval", "wrong", "n")}
         return Measurement(
             protocol=self.section_name,
             metric=self.metric,
-            **self.number(subject, progress),
+            **{**said, **plain, "interval": tuple(plain["interval"])},
             split="test",
             paper=subject.recipe.card.protocols.get(self.section_name),
             seeds=1,

@@ -155,8 +155,10 @@ def _data(data, source):
         "channels": channels,
         "standardise": source.preprocessing.get("standardise", False),
     }
-    if Path(os.path.expanduser(data)).is_dir():
-        return {"name": "folder", "path": str(data), **like}
+    folder = os.path.expanduser(data)
+    if Path(folder).is_dir():
+        # The run is evaluated from other working directories too.
+        return {"name": "folder", "path": os.path.abspath(folder), **like}
     own = {name: cls for name, cls in config.sections("data").items() if name not in ("folder", "tfds")}
     if data in own:
         # Of one kind, such as smallNORB and its twin, are sets with the same options.

@@ -18,11 +18,12 @@ from capszoo.data import Mnist
 from capszoo.data.split import Split
 from capszoo.models import ConvNet, Objective
 from capszoo.protocols.classification import ShareOfWrong
+from capszoo.protocols.subject import Subject
 from capszoo.training.claim import claim
 from capszoo.training.recipe import Recipe, parse_recipe
 from capszoo.training.run import train
 from capszoo.zoo import recipes
-from capszoo.zoo.card import write_card
+from capszoo.zoo.card import read_card, write_card
 from capszoo.zoo.publishing import publish
 
 TINY = {
@@ -150,6 +151,60 @@ def test_a_head_that_is_a_text_is_refused():
 
     with pytest.raises(ConfigError, match=r"head must be a tuple of texts\. Received: 'logits/'"):
         recipe_of(model={"name": "headless"}).build()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"head": ("logit_layer/",)}, r"head of 'misnamed' names 'logit_layer/', and it has no such weight"),
+        ({"served": ("scores", "poses")}, r"served of .* names 'poses', and it has no such output.*scores"),
+        ({"stages": ("conv1", "convv2")}, r"stages of .* 'convv2', and it has no such layer; .* 'conv2'\?"),
+    ],
+)
+def test_names_of_what_a_network_does_not_have_are_refused_before_training(names, message):
+    """Else old class capsules would be kept for other classes, and a bundle fail after the training."""
+    section("model", "misnamed")(dataclasses.dataclass(frozen=True)(type("Net", (ConvNet,), names)))
+    with pytest.raises(ConfigError, match=message):
+        recipe_of(model={"name": "misnamed"}).build()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "test_eror",
+            r"mine\.yaml: card\.protocols: unknown protocol 'test_eror'; did you mean 'test_error'\?",
+        ),
+        ("viewpoints", r"'viewpoints' gives a report, and a card has numbers"),
+    ],
+)
+def test_protocols_that_no_card_can_have_are_refused_before_training(name, message, tmp_path):
+    (tmp_path / "mine.yaml").write_text(RECIPE.replace("test_error", name), encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        recipes.read_recipe(tmp_path / "mine.yaml")
+
+
+def test_a_protocol_may_count_with_numpy(tmp_path):
+    @section("protocol", "numpys")
+    @dataclasses.dataclass(frozen=True)
+    class Mine(ShareOfWrong):
+        def number(self, subject, progress):
+            wrong = np.arange(3).sum()
+            interval = (np.float32(0), np.float32(1))
+            about = {"data": "mnist", "fingerprint": "0" * 64}
+            return {
+                "value": np.float64(0.3),
+                "interval": interval,
+                "wrong": wrong,
+                "n": np.int32(10),
+                **about,
+            }
+
+    measured = Mine().measure([Subject("x", recipe_of(), None)])
+    assert (measured.value, measured.interval, measured.wrong, measured.n) == (0.3, (0, 1), 3, 10)
+    card = capszoo.get_preset("efficient_mnist").card
+    write_card(dataclasses.replace(card, metrics=(measured,)), tmp_path)
+    assert read_card(tmp_path / "card.json").metrics == (measured,)
 
 
 class Images(Split):

@@ -61,8 +61,8 @@ def test_a_module_that_cannot_be_imported_is_one_line_that_names_it(tmp_path, mo
     monkeypatch.setattr(sys, "path", list(sys.path))
     module(tmp_path, "1 / 0", "capszoo_test_plugin_b")
     for name, reason in (
-        ("capszoo_test_plugin_b", "division by zero"),
-        ("no_such_plugin", "No module named"),
+        ("capszoo_test_plugin_b", "ZeroDivisionError: division by zero"),
+        ("no_such_plugin", "ModuleNotFoundError: No module named"),
     ):
         monkeypatch.setenv(plugins.VARIABLE, "")
         status, _, err = run("--import", name, "protocols")
@@ -71,6 +71,13 @@ def test_a_module_that_cannot_be_imported_is_one_line_that_names_it(tmp_path, mo
             f"error: the plugin {name!r} (--import or CAPSZOO_IMPORT) cannot be imported: {reason}"
         )
         assert err.count("\n") == 1
+        if name != "no_such_plugin":
+            assert err.endswith(f"{tmp_path / name}.py, line 1\n")
+
+
+def test_the_error_for_a_name_that_no_module_has_registered_says_how_to_name_one():
+    with pytest.raises(config.ConfigError, match=r"unknown model 'example'.*once --import names its module"):
+        parse_recipe("x", {"model": {"name": "example"}, "data": {"name": "mnist"}})
 
 
 def test_what_is_installed_after_a_recipe_was_read_is_imported_too(tmp_path, monkeypatch):

@@ -75,6 +75,13 @@ def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
         finetuning_recipe("matrix_em_mnist", "pictres")
 
 
+def test_a_run_knows_its_pictures_from_any_working_directory(pictures, monkeypatch):
+    monkeypatch.chdir(pictures.parent)
+    recipe = finetuning_recipe("matrix_em_mnist", pictures.name)
+    assert recipe.data.path == str(pictures)
+    assert recipe.name == "matrix_em_mnist_my_stripes"
+
+
 def test_class_capsules_of_other_classes_are_not_taken_over(tmp_path):
     digits = read_recipe("matrix_em_mnist")
     clothes = read_recipe("matrix_em_mnist", ["data.name=fashion_mnist"])
