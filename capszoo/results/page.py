@@ -4,6 +4,7 @@ import collections
 import shlex
 from pathlib import Path
 
+from capszoo import plugins
 from capszoo.protocols import get_protocol
 from capszoo.results import figures
 from capszoo.results.ours import ours_of
@@ -173,7 +174,7 @@ def render(results) -> str:
             lines += [
                 f"### {table.title}",
                 "",
-                f"`capszoo reproduce {shlex.quote(source or name)}`. {table.note}".rstrip(),
+                f"`{shlex.join(plugins.command('reproduce', source or name))}`. {table.note}".rstrip(),
                 "",
             ]
             lines += _markdown([row_of(results, name, cell) for cell in table.cells], COLUMNS)

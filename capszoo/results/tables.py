@@ -15,7 +15,8 @@ class Cell:
     """One number of a table.
 
     where:
-      recipe: a preset or a recipe file; "" for a number that is only quoted, since nothing here makes it.
+      recipe: a preset, or a recipe file beside that of the table; "" for a number that is only quoted, since nothing
+        here makes it.
       overrides: `section.key=value` laid over the recipe. Without any the cell is the preset itself: its published
         weights, where there are some.
       protocol: what measures it, one that gives a number.
@@ -126,7 +127,7 @@ def read_papers(files=()) -> list[Paper]:
     """The papers of the zoo, and then those of `files`. Errors: `ConfigError`, also for two tables of one name."""
     paths = [*sorted((recipes.folder() / "tables").glob("*.yaml")), *files]
     papers = [read_paper(path) for path in paths[: len(paths) - len(files)]]
-    papers += [OwnTables(**vars(read_paper(path)), file=str(path)) for path in files]
+    papers += [OwnTables(**vars(_beside(path)), file=str(path)) for path in files]
     seen = set()
     for paper, path in zip(papers, paths, strict=True):
         for name in paper.tables:
@@ -134,6 +135,25 @@ def read_papers(files=()) -> list[Paper]:
                 raise ConfigError(f"{path}: there is another table {name!r}.")
             seen.add(name)
     return papers
+
+
+def _beside(path):
+    """The tables in a user's file, whose recipe files lie beside it."""
+    paper = read_paper(path)
+
+    def found(cell):
+        own = Path(cell.recipe).suffix in (".yaml", ".yml")
+        return dataclasses.replace(cell, recipe=str(Path(path).parent / cell.recipe)) if own else cell
+
+    return dataclasses.replace(
+        paper,
+        tables={
+            name: dataclasses.replace(
+                table, cells={title: found(cell) for title, cell in table.cells.items()}
+            )
+            for name, table in paper.tables.items()
+        },
+    )
 
 
 def select(papers, wanted=(), overrides=()) -> tuple[list[Paper], set[str]]:

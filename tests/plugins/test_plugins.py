@@ -147,6 +147,7 @@ def installed(tmp_path_factory):
 def test_an_installed_plugin_is_trained_published_measured_benched_and_exported(installed):
     recipe = installed.root / "source" / "example.yaml"
     assert "best validation error" in installed("train", recipe, "--out", "run")
+    assert "dark_error: test error 0.00%" in installed("evaluate", "run")
     assert "published example" in installed("publish", recipe, "--run", "run")
     card = json.loads((installed.weights / "example" / "card.json").read_text())
     assert [metric["protocol"] for metric in card["metrics"]] == ["test_error", "dark_error"]

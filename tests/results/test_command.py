@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from capszoo import plugins
 from capszoo.results import figures, page
 
 RECIPE = """\
@@ -56,6 +57,13 @@ def test_the_page_says_how_to_make_a_users_tables(reproduce, tables, tmp_path):
     text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
     assert f"`capszoo reproduce {tables}`." in text
     assert "`capszoo reproduce hinton_1`." in text
+
+
+def test_the_page_says_which_plugins_were_imported(reproduce, tables, tmp_path, monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "this")
+    reproduce("--hours", "0")
+    text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    assert f"`capszoo --import this reproduce {tables}`." in text
 
 
 def test_a_file_without_tables_is_not_the_zoos(reproduce, tables, trained):

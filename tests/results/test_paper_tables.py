@@ -1,8 +1,10 @@
 """Tables are data: every cell of the zoo's names a recipe and a protocol that fit, and a broken one is refused."""
 
+import json
 import shlex
 
 import pytest
+from tiny import RECIPE
 
 from capszoo.config import ConfigError
 from capszoo.models.architecture import require
@@ -131,6 +133,21 @@ def test_other_seeds_of_a_preset_are_those_of_its_stages_too(tables):
 def test_two_tables_of_one_name_are_refused(tables):
     with pytest.raises(ConfigError, match="another table 'first'"):
         read_papers([tables, tables])
+
+
+def test_a_recipe_lies_beside_the_table_that_names_it(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.yaml").write_text(RECIPE, encoding="utf-8")
+    recipes = {"beside": "mine.yaml", "named": str(tmp_path / "mine.yaml"), "preset": "vae_mnist"}
+    cells = {name: {"recipe": recipe} for name, recipe in recipes.items()}
+    written = {"paper": "P", "tables": {"t": {"title": "T", "cells": cells}}}
+    (tmp_path / "t.yaml").write_text(json.dumps(written), encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    *_, paper = read_papers(["../t.yaml"])
+    results = Results([paper], [])
+    beside, named, preset = results.trials("t")
+    assert results.recipe(beside) == results.recipe(named) == read_recipe("../mine.yaml", ["train.seed=0"])
+    assert results.recipe(preset).name == "vae_mnist"
 
 
 def test_a_file_that_is_not_there_is_one_of_tables(tmp_path):
