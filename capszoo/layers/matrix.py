@@ -218,7 +218,7 @@ class ConvCapsules(_RoutedCapsules):
       M_j, a_j: parents, `types` at each position of the grid that windows of `kernel_size` and `strides` without
         padding leave.
       routing: an `EMRouting` is given the neighbourhood, so that a child's parents at all positions compete; or another
-        routing with `positions_last`.
+        `Routing`.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
     as the fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
@@ -298,7 +298,7 @@ class SharedClassCapsules(_ClassCapsules):
       coordinates: the rows' and the columns' coordinates, two sequences of numbers, H and W long; None adds none.
       entries: which two entries of the vote get row and column, in a matrix listed row by row: 3 and 7 are the first
         two of the right-hand column.
-      routing: an `EMRouting`, or another with `positions_last`.
+      routing: an `EMRouting`, or another `Routing`.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H * W * types of children, O])`, the types as the
     fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.

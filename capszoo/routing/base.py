@@ -32,6 +32,9 @@ class Routing(keras.layers.Layer):
     `return_history=True` also the coefficients of every iteration, `[T, B, ..., I, O]`, with "last" those of the last
     one, `[1, B, ..., I, O]`.
 
+    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers of matrix capsules
+    make them, and returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
+
     On the TensorFlow backend the whole procedure is one `tf.function`, but where a layer has it done without votes,
     see `fused` and `without_votes`. It computes in float32 under every dtype
     policy: agreement adds up over thousands of children.
@@ -117,7 +120,17 @@ class Routing(keras.layers.Layer):
         """
         return None
 
-    def call(self, votes, activations=None, num_iterations=None, return_history=False):
+    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
+        if not positions_last:
+            return self.routed(votes, activations, num_iterations, return_history)
+        votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
+        activations = activations if activations is None else ops.moveaxis(activations, 0, -1)
+        poses, activations, *history = self.routed(votes, activations, num_iterations, return_history)
+        poses, activations = ops.moveaxis(poses, (-2, -1), (0, 1)), ops.moveaxis(activations, -1, 0)
+        return (poses, activations, *(ops.moveaxis(item, (-2, -1), (1, 2)) for item in history))
+
+    def routed(self, votes, activations, num_iterations, return_history):
+        """What `call` returns for votes whose positions do not come last."""
         count = iteration_count(self.num_iterations if num_iterations is None else num_iterations)
         if return_history is True and not isinstance(count, int):
             raise ValueError("return_history=True needs num_iterations as an int. Received a tensor.")

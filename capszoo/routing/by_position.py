@@ -18,9 +18,6 @@ class _RoutingByPosition(Routing):
         image lists them row by row, which moves nothing, and not column by column as layers do.
       centred: whether it routes votes from their means over children, as only those can whose order does not matter.
 
-    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]`, as layers make them, and
-    returns all results that way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`.
-
     Errors: `ValueError` for votes of rank below 4 and for activations that are needed and missing.
     """
 
@@ -32,20 +29,17 @@ class _RoutingByPosition(Routing):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
 
-    def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
+    def routed(self, votes, activations, num_iterations, return_history):
         if self.needs_activations:
             self.require_activations(activations)
         else:
             activations = None
-        if positions_last:
-            votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
-            activations = activations if activations is None else ops.moveaxis(activations, 0, -1)
         (children, parents, dimensions), grid = votes.shape[-3:], votes.shape[1:-3]
         # [B, ..., I, O, D] -> [N, O, I, D]
         votes = ops.swapaxes(ops.reshape(votes, (-1, children, parents, dimensions)), 1, 2)
         if activations is not None:
             activations = ops.reshape(activations, (-1, children))
-        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
+        poses, activations, *history = super().routed(votes, activations, num_iterations, return_history)
         poses = ops.reshape(poses, (-1, *grid, parents, dimensions))
         activations = ops.reshape(activations, (-1, *grid, parents))
         # [T, N, O, I] -> [T, B, ..., I, O]
@@ -53,10 +47,6 @@ class _RoutingByPosition(Routing):
             ops.reshape(ops.swapaxes(item, 2, 3), (item.shape[0], -1, *grid, children, parents))
             for item in history
         ]
-        if positions_last:
-            poses = ops.moveaxis(poses, (-2, -1), (0, 1))
-            activations = ops.moveaxis(activations, -1, 0)
-            history = [ops.moveaxis(item, (-2, -1), (1, 2)) for item in history]
         return (poses, activations, *history)
 
     def _route(self, votes, activations, count, return_history):

@@ -56,10 +56,8 @@ class EMRouting(Routing):
       activation: "logistic" as above, or "mixing": a_j = n_j / sum_k n_k over all parents of the layer, all types
         and positions. There are no parameters then.
 
-    `positions_last=True` takes votes `[I, O, D, B, ...]` and activations `[I, B, ...]` and returns all results that
-    way, `[O, D, B, ...]`, `[O, B, ...]` and `[T, I, O, B, ...]`. That is the order in which layers make votes and in
-    which routing computes: every operation then runs along contiguous positions, and no tensor of the size of the
-    votes is ever transposed.
+    It computes with positions last, the order in which layers make votes: every operation then runs along contiguous
+    positions, and no tensor of the size of the votes is ever transposed.
 
     Everything but mu_j and var_j stays a logarithm. The E-step after the last M-step, which nothing would use, is
     left out.
@@ -120,7 +118,7 @@ class EMRouting(Routing):
         (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
         votes = ops.reshape(votes, (children, parents, dimensions, -1))
         activations = ops.reshape(activations, (children, -1))
-        poses, activations, *history = super().call(votes, activations, num_iterations, return_history)
+        poses, activations, *history = self.routed(votes, activations, num_iterations, return_history)
         poses = ops.reshape(poses, (parents, dimensions, -1, *grid))
         activations = ops.reshape(activations, (parents, -1, *grid))
         history = [ops.reshape(item, (item.shape[0], children, parents, -1, *grid)) for item in history]

@@ -32,9 +32,9 @@ class SelfRouting(_OnePass):
 
     pair_weight = "bias"
 
-    def call(self, votes, activations=None, num_iterations=None, return_history=False):
+    def routed(self, votes, activations, num_iterations, return_history):
         self.require_activations(activations)
-        return super().call(votes, activations, num_iterations, return_history)
+        return super().routed(votes, activations, num_iterations, return_history)
 
     def start(self, votes, activations):
         # [O, I] -> [I, O], beside logits [..., I, O]

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from oracles import em_routing as oracle
+from oracles.dynamic_routing import dynamic_routing as oracle_of_dynamic_routing
 from routed import DENSE_MASS_FLOOR, MASS_FLOOR, VARIANCE_FLOOR
 from support import arrays, dtype_policy, fill, traced
 
 from capszoo.layers import ConvCapsules, MatrixPrimaryCapsules, SharedClassCapsules
 from capszoo.layers.coordinates import receptive_field_centres
-from capszoo.routing import EMRouting
+from capszoo.routing import DynamicRouting, EMRouting
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
 POSES = {"matrix": (4, 4), "vector": (16,)}
@@ -237,6 +238,28 @@ def transposed(layer, children, **options):
     served = tf.function(lambda *children: layer(children, **options), autograph=False)
     operations = served.get_concrete_function(*children).graph.get_operations()
     return [operation.inputs[0].shape for operation in operations if operation.type == "Transpose"]
+
+
+@every_pose
+def test_any_routing_of_three_hooks_takes_the_votes(pose):
+    children = capsules(pose=pose)
+    for layer, grid in (
+        (ConvCapsules(2, 3, 2, DynamicRouting(), pose=pose), (2, 2)),
+        (SharedClassCapsules(4, DynamicRouting(), pose=pose), ()),
+    ):
+        known(layer, children)
+        (poses, activations), history = layer(children, return_history=True)
+        votes = np.asarray(layer.votes_of(children))
+        expected = oracle_of_dynamic_routing(
+            votes.reshape(-1, *votes.shape[-3:]), 3, np.asarray(layer.routing.bias)
+        )
+        assert poses.shape == (2, *grid, layer.types, *POSES[pose])
+        assert history.shape == (3, 2, *grid, *votes.shape[-3:-1])
+        # A matrix is listed column by column inside.
+        listed = np.swapaxes(poses, -1, -2) if pose == "matrix" else np.asarray(poses)
+        np.testing.assert_allclose(listed.reshape(expected["poses"].shape), expected["poses"], **CLOSE)
+        lengths = np.linalg.norm(expected["poses"], axis=-1)
+        np.testing.assert_allclose(np.reshape(activations, lengths.shape), lengths, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", [conv, classes])
