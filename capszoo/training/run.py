@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import time
+import warnings
 from pathlib import Path
 
 import keras
@@ -169,6 +170,12 @@ class _Run:
         if start:
             fresh = start.give(self.recipe, self.model)
             LOGGER.info("starting from %s; random: %s", start.path, ", ".join(fresh) or "nothing")
+            if others := start.differences(self.recipe):
+                warnings.warn(
+                    f"train.start_from: its weights were trained with another {', '.join(others)}, where some may mean "
+                    "something else.",
+                    stacklevel=2,
+                )
         if self.objective.begin:
             self.objective.begin(self.recipe.data.open("train"), fresh)
         self.processes.by_first(self._check_health, not start)

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from capszoo import config
 from capszoo.training.weight_files import given_weights, start_weights
 
 
@@ -13,10 +14,12 @@ class Start:
     where:
       path: of the file.
       class_names: of the classes that its head was trained on; None where that is not known or does not matter.
+      model: the architecture that it was trained in; None where that is not known or is the same.
     """
 
     path: Path
     class_names: tuple[str, ...] | None = None
+    model: object | None = None
 
     def give(self, recipe, model) -> list[str]:
         """Gives `model`, of `recipe`, every weight that fits; returns the paths of those that stay random.
@@ -28,6 +31,16 @@ class Start:
     def given(self, recipe, model) -> list[str]:
         """The paths of the weights that `give` gives, by the header of the file."""
         return list(given_weights(model, self.path, self._head(recipe)))
+
+    def differences(self, recipe) -> list[str]:
+        """In words, what `recipe` has otherwise in its model than the network in which the weights were trained."""
+        before = config.to_mapping(self.model) if self.model else {}
+        after = config.to_mapping(recipe.model)
+        return [
+            f"model.{key} {before[key]!r} -> {value!r}"
+            for key, value in after.items()
+            if key in before and before[key] != value
+        ]
 
     def _head(self, recipe):
         return () if self.class_names in (None, tuple(recipe.data.class_names)) else recipe.model.head

@@ -9,7 +9,7 @@ from capszoo.zoo.presets import get_preset
 
 
 def find_start(name: str) -> Start:
-    """The weights of a file, of a run in a folder, or of a preset, with the classes they were trained on.
+    """The weights of a file, of a run in a folder, or of a preset, with the classes and the network of their training.
 
     Errors: `ConfigError` for an unknown preset; `WeightsNotFound` for one without weights.
     """
@@ -19,4 +19,5 @@ def find_start(name: str) -> Start:
     if preset.run is None and preset.card is None:
         raise WeightsNotFound(f"train.start_from: no weights are published for {name!r}.")
     path = preset.run / BEST if preset.run else find_file(preset, WEIGHTS)
-    return Start(path, tuple(preset.recipe.data.class_names))
+    recipe = preset.recipe
+    return Start(path, tuple(recipe.data.class_names), recipe.model)

@@ -12,6 +12,7 @@ import capszoo
 from capszoo.config import ConfigError
 from capszoo.data import DataNotFound
 from capszoo.training.folder import load_run
+from capszoo.training.run import train
 from capszoo.training.start import Start
 from capszoo.training.weight_files import save_weights
 from capszoo.zoo import finetuning
@@ -95,6 +96,20 @@ def test_class_capsules_of_other_classes_are_not_taken_over(tmp_path):
     # A file of weights does not say what its classes are.
     save_weights(model, tmp_path / "weights.safetensors")
     assert Start(tmp_path / "weights.safetensors").give(clothes, clothes.build()) == []
+
+
+def test_weights_of_another_network_are_warned_of(tmp_path, data):
+    changed = ["model.variant=official", "model.num_iterations=3", "train.epochs=1", "train.images=64"]
+    recipe = read_recipe(
+        "matrix_em_mnist", ["train.start_from=matrix_em_mnist", "data.validation=0", *changed]
+    )
+    start = find_start("matrix_em_mnist")
+    assert start.differences(read_recipe("matrix_em_mnist")) == []
+    assert start.differences(recipe) == ["model.variant 'paper' -> 'official'", "model.num_iterations 2 -> 3"]
+    with pytest.warns(
+        UserWarning, match=r"trained with another model\.variant 'paper' -> 'official', model\.num"
+    ):
+        train(recipe, tmp_path / "run", find=find_start)
 
 
 def test_other_class_names_have_class_capsules_of_their_own():
