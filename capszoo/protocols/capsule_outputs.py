@@ -88,4 +88,7 @@ def capsule_outputs(model, split, needed=("poses",), batch_size=250, progress=QU
 
 def _require(names, outputs):
     if not set(names) & set(outputs):
-        raise ConfigError(f"this protocol needs a model with the output {' or '.join(map(repr, names))}.")
+        needed = " or ".join(map(repr, names))
+        raise ConfigError(
+            f"this protocol needs a model with the output {needed}. Received one of: {', '.join(outputs)}"
+        )

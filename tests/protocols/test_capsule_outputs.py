@@ -82,11 +82,13 @@ def test_results_go_with_their_model():
 def test_what_is_missing_is_said_after_the_first_batch_and_again():
     model = Sums()
     for _ in range(2):
-        with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+        with pytest.raises(
+            ConfigError, match=r"needs a model with the output 'logits'\. Received one of: \w+"
+        ):
             capsule_outputs(model, split_of(), ("logits",), batch_size=5)
     assert model.seen == 10
     capsule_outputs(model, split_of())
-    with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+    with pytest.raises(ConfigError, match=r"needs a model with the output 'logits'\. Received one of: \w+"):
         capsule_outputs(model, split_of(), ("logits",))
 
 

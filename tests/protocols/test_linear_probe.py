@@ -115,7 +115,7 @@ def test_scores_are_probabilities_of_all_classes():
 
 
 def test_presences_of_a_model_without_any_are_refused():
-    with pytest.raises(ConfigError, match="needs a model with the output 'logits'"):
+    with pytest.raises(ConfigError, match=r"needs a model with the output 'logits'\. Received one of: \w+"):
         evaluate(Blind(), recipe_of("vae"), "presence_probe")
 
 
