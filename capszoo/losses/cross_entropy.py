@@ -4,8 +4,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.losses.shapes import require_shape
+
 # The least and the greatest activation whose logit a float32 can tell: logits of -87 and 17.
 LEAST, GREATEST = float(np.finfo("float32").tiny), 1.0 - 2.0**-24
+
+
+def _precise(shares):
+    """`shares` in float32 at least: in half precision `LEAST` may be zero, and `GREATEST` is one."""
+    return ops.cast(shares, keras.backend.result_type(shares.dtype, "float32"))
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -19,6 +26,7 @@ class ActivationCrossEntropy(keras.losses.Loss):
       t: the right class, in one-hot targets `[B, O]`.
       loss: `[B]`; Keras averages it over the batch.
 
+    Errors: `ValueError` for targets of another shape than the activations.
     Source: Hinton et al. 2018, Table 1, which names the loss "CrossEnt" without saying of what; x is what the
     logistic function makes the activation of.
     """
@@ -27,7 +35,8 @@ class ActivationCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, targets, activations):
-        activations = ops.clip(activations, LEAST, GREATEST)
+        require_shape(targets, activations)
+        activations = ops.clip(_precise(activations), LEAST, GREATEST)
         logits = ops.log(activations) - ops.log(1.0 - activations)
         return keras.losses.categorical_crossentropy(targets, logits, from_logits=True)
 
@@ -43,6 +52,7 @@ class ScoresLogLikelihood(keras.losses.Loss):
       t: the right class, in one-hot targets `[B, O]`.
       loss: `[B]`.
 
+    Errors: `ValueError` for targets of another shape than the scores.
     Keras' own of scores clips them at 1e-7: an image that is wrong for sure would teach nothing.
     """
 
@@ -50,7 +60,9 @@ class ScoresLogLikelihood(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, targets, scores):
-        return -ops.sum(targets * ops.log(ops.maximum(scores, LEAST)), axis=-1)
+        require_shape(targets, scores)
+        scores = ops.maximum(_precise(scores), LEAST)
+        return -ops.sum(ops.cast(targets, scores.dtype) * ops.log(scores), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -64,6 +76,7 @@ class SoftmaxOfActivations(keras.losses.Loss):
       t: the right class, in one-hot targets `[B, O]`.
       loss: `[B]`, at least log(1 + (O - 1) / e), however good the network.
 
+    Errors: `ValueError` for targets of another shape than the activations.
     Source: the code of De Sousa Ribeiro, Leontidis and Kollias 2020.
     """
 
@@ -71,6 +84,7 @@ class SoftmaxOfActivations(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, targets, activations):
+        require_shape(targets, activations)
         # Not Keras' own with `from_logits`: of what a logistic function has made in a graph of TensorFlow that takes
         # the function's argument.
         return -ops.sum(targets * ops.log_softmax(activations, axis=-1), axis=-1)

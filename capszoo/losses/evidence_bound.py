@@ -8,6 +8,8 @@ import math
 import keras
 from keras import ops
 
+from capszoo.losses.shapes import require_shape
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class GaussianNegativeLogLikelihood(keras.losses.Loss):
@@ -20,6 +22,7 @@ class GaussianNegativeLogLikelihood(keras.losses.Loss):
       deviation: of a pixel, in its units.
       loss: `[B]`, in nats; Keras averages it over the batch.
 
+    Errors: `ValueError` for images of another shape than the reconstructions.
     Source: Smith et al. 2020, equation 7; the deviation 0.2 from appendix B.
     """
 
@@ -28,6 +31,7 @@ class GaussianNegativeLogLikelihood(keras.losses.Loss):
         self.deviation = deviation
 
     def call(self, images, reconstructions):
+        require_shape(images, reconstructions, "images")
         constant = math.log(self.deviation * math.sqrt(2 * math.pi)) * math.prod(reconstructions.shape[1:])
         squares = ops.sum(ops.square(images - reconstructions), axis=(1, 2, 3))
         return squares / (2 * self.deviation**2) + constant

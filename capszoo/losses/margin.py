@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.losses.shapes import require_shape
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class MarginLoss(keras.losses.Loss):
@@ -17,7 +19,7 @@ class MarginLoss(keras.losses.Loss):
       a_k: activations `[B, O]`, in [0, 1].
       loss: `[B]`; Keras averages it over the batch.
 
-    Errors: `ValueError` for another scaling.
+    Errors: `ValueError` for another scaling, and for targets of another shape than the activations.
     Source: Sabour et al. 2017, equation 4; "official" is what the authors' code minimises. Beside the same
     reconstruction term it weighs the decoder 20 times (for ten classes) as much as the paper's scaling.
     """
@@ -30,6 +32,7 @@ class MarginLoss(keras.losses.Loss):
 
     def call(self, targets, activations):
         targets = ops.cast(targets, activations.dtype)
+        require_shape(targets, activations)
         present = targets * ops.square(ops.relu(0.9 - activations))
         absent = 0.5 * (1.0 - targets) * ops.square(ops.relu(activations - 0.1))
         per_class = present + absent

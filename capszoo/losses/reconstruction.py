@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.losses.shapes import require_shape
+
 RECONSTRUCTION_WEIGHT = 0.0005
 
 
@@ -26,11 +28,7 @@ class ReconstructionLoss(keras.losses.Loss):
         self.weight = weight
 
     def call(self, images, reconstructions):
-        # Unequal shapes would broadcast, and compare images with reconstructions of other images.
-        if tuple(images.shape[1:]) != tuple(reconstructions.shape[1:]):
-            raise ValueError(
-                f"images must have the shape of the reconstructions, {reconstructions.shape}. Received: {images.shape}"
-            )
+        require_shape(images, reconstructions, "images")
         axes = tuple(range(1, len(reconstructions.shape)))
         return self.weight * ops.sum(ops.square(images - reconstructions), axis=axes)
 

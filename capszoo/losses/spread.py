@@ -6,6 +6,8 @@ import numbers
 import keras
 from keras import ops
 
+from capszoo.losses.shapes import require_shape
+
 
 def spread_margin(progress, schedule="linear"):
     """The margin of the spread loss when a share `progress` of the training lies behind.
@@ -41,11 +43,11 @@ class SpreadLoss(keras.losses.Loss):
     where:
       m, t: margin and right class, both in the targets `[B, O]`: m at class t, 0 elsewhere. A margin that grows with
         the training thus comes with the batch, see `spread_margin`; plain one-hot targets are the margin 1. Targets
-        that share m out among several classes give the mixture of these classes' losses.
+        that share m out among several classes give the mixture of these classes' losses; without a class the loss is 0.
       a: activations `[B, O]`, in [0, 1].
       loss: `[B]`; Keras averages it over the batch.
 
-    Errors: `ValueError` for another scaling.
+    Errors: `ValueError` for another scaling, and for targets of another shape than the activations.
     Source: Hinton et al. 2018, equation 3; "official" is the mean over classes of the authors' code.
     """
 
@@ -57,12 +59,14 @@ class SpreadLoss(keras.losses.Loss):
 
     def call(self, targets, activations):
         targets = ops.cast(targets, activations.dtype)
+        require_shape(targets, activations)
         margin = ops.sum(targets, axis=-1, keepdims=True)
         # [B, t, i]: how far each class i stays behind each t, as if t were the right one.
         gap = activations[:, :, None] - activations[:, None, :]
         wrong = 1.0 - ops.eye(activations.shape[-1], dtype=activations.dtype)
         missing = wrong * ops.square(ops.relu(margin[:, :, None] - gap))
-        per_class = ops.sum((targets / margin)[:, :, None] * missing, axis=1)
+        shares = targets / ops.where(margin == 0, 1.0, margin)
+        per_class = ops.sum(shares[:, :, None] * missing, axis=1)
         if self.scaling == "official":
             return ops.mean(per_class, axis=-1)
         return ops.sum(per_class, axis=-1)

@@ -9,6 +9,7 @@ import pytest
 from conformance.goldens import LAYERS, MODELS, PRESETS, ROUTINGS
 
 import capszoo.layers
+import capszoo.losses
 import capszoo.models
 import capszoo.routing
 from capszoo import config
@@ -59,6 +60,27 @@ def test_every_preset_has_a_golden():
 def test_every_public_layer_can_be_saved_under_the_name_of_the_zoo(package):
     for layer in public_layers(package) - {capszoo.routing.Routing}:
         assert keras.saving.get_registered_name(layer) == f"capszoo>{layer.__name__}"
+
+
+def options(cls):
+    """The names of what a class of Keras objects is made with, but for what all of them have."""
+    parameters = inspect.signature(cls).parameters.values()
+    return {each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD} - {"name", "dtype"}
+
+
+LOSSES = [member for name, member in vars(capszoo.losses).items() if inspect.isclass(member)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [pytest.param(golden.create, id=golden.name) for golden in [*ROUTINGS, *LAYERS]]
+    + [pytest.param(loss, id=loss.__name__) for loss in LOSSES],
+)
+def test_every_option_is_in_the_configuration(made):
+    """Where a default is lost with it nothing else shows."""
+    made = made()
+    missing = options(type(made)) - made.get_config().keys()
+    assert not missing
 
 
 def test_every_public_layer_is_exported_by_its_package():

@@ -11,10 +11,12 @@ from support import numeric_gradient
 
 from capszoo.losses import (
     ActivationCrossEntropy,
+    GaussianNegativeLogLikelihood,
     MarginLoss,
     ReconstructionLoss,
     ScoresLogLikelihood,
     SoftmaxOfActivations,
+    SpreadLoss,
 )
 
 
@@ -110,12 +112,70 @@ def test_reconstruction_loss_refuses_images_of_another_shape():
         ReconstructionLoss()(np.zeros((2, 4, 4, 1), "float32"), np.zeros((2, 1, 4, 4, 1), "float32"))
 
 
-@pytest.mark.parametrize("loss", [MarginLoss("official"), ReconstructionLoss()])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        MarginLoss("official"),
+        SpreadLoss("official"),
+        ReconstructionLoss(0.5),
+        GaussianNegativeLogLikelihood(0.3),
+    ],
+)
 def test_a_losss_configuration_makes_it_again(loss):
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     again = keras.saving.deserialize_keras_object(config, safe_mode=True)
     assert type(again) is type(loss)
     assert again.get_config() == loss.get_config()
+    targets, outputs = np.full((2, 3, 4, 4, 1), 0.5, "float32"), np.full((2, 3, 4, 4, 1), 0.2, "float32")
+    if not isinstance(loss, ReconstructionLoss | GaussianNegativeLogLikelihood):
+        targets, outputs = targets[:, :, 0, 0, 0], outputs[:, :, 0, 0, 0]
+    if isinstance(loss, GaussianNegativeLogLikelihood):
+        targets, outputs = targets[:, 0], outputs[:, 0]
+    np.testing.assert_array_equal(again(targets, outputs), loss(targets, outputs))
+
+
+OF_CLASSES = [ActivationCrossEntropy, MarginLoss, ScoresLogLikelihood, SoftmaxOfActivations, SpreadLoss]
+
+
+@pytest.mark.parametrize("loss", OF_CLASSES)
+@pytest.mark.parametrize("shape", [(4, 1), (4,), (5,)])
+def test_labels_are_no_targets(loss, shape):
+    """Broadcast, they would compare each image with all classes, or with those of other images."""
+    targets, scores = np.zeros(shape, "int32"), np.full((shape[0], 5), 0.2, "float32")
+    with pytest.raises(
+        ValueError, match=r"targets must have the shape of the outputs, \(\d, 5\)\. Received: "
+    ):
+        loss()(targets, scores)
+    with pytest.raises(ValueError, match="must have the shape of the outputs"):
+        tf.function(loss())(tf.constant(targets), tf.constant(scores))
+
+
+@pytest.mark.parametrize("loss", OF_CLASSES)
+def test_sizes_that_a_graph_does_not_know_are_taken(loss):
+    targets, scores = np.eye(5, dtype="float32"), np.full((5, 5), 0.2, "float32")
+    signature = [tf.TensorSpec((None, None)), tf.TensorSpec((None, 5))]
+    served = tf.function(lambda *both: loss()(*both), input_signature=signature, autograph=False)
+    np.testing.assert_allclose(served(targets, scores), loss()(targets, scores), rtol=1e-6)
+
+
+def test_images_are_not_compared_with_reconstructions_of_other_images():
+    with pytest.raises(ValueError, match="images must have the shape of the outputs"):
+        GaussianNegativeLogLikelihood()(np.zeros((2, 4, 4, 1)), np.zeros((2, 1, 4, 4, 1)))
+
+
+def test_the_spread_loss_of_an_image_without_a_class_is_zero():
+    targets, scores = np.eye(5, dtype="float32")[:2] * [[0], [1]], np.full((2, 5), 0.2, "float32")
+    values = SpreadLoss(reduction=None)(targets, scores)
+    np.testing.assert_allclose(values, [0, 4], rtol=1e-6)
+    np.testing.assert_allclose(slope(SpreadLoss(), targets, scores)[0], 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("loss", [ActivationCrossEntropy, ScoresLogLikelihood])
+def test_losses_of_logarithms_are_numbers_in_half_precision(loss, dtype):
+    targets, scores = np.eye(2, dtype="float32"), np.array([[1, 0], [1, 0]], "float32")
+    values = loss(reduction=None, dtype=dtype)(targets, scores)
+    np.testing.assert_allclose(tf.cast(values, "float32"), loss(reduction=None)(targets, scores), rtol=0.01)
 
 
 def test_the_cross_entropy_of_activations_has_the_slope_of_logits_however_small_an_activation_is():
