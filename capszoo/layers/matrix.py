@@ -77,6 +77,19 @@ class _RoutedCapsules(Routes, _PosedCapsules):
             lambda count: compiled(self.routing.by_image(self._connections(), count))
         )
 
+    def take_only(self, shapes):
+        """See `Routes`. Errors: `ValueError` for what are no poses and activations of one static grid."""
+        poses, activations = (tuple(shape) for shape in shapes)
+        if None in (*poses[1:], *activations[1:]):
+            raise ValueError(f"the children must have a static shape. Received: {poses} and {activations}")
+        # Of other poses entries would become images.
+        if poses[1:4] != activations[1:] or math.prod(poses[4:]) != POSE_SIDE**2:
+            raise ValueError(
+                f"the children must be poses [B, H, W, types, ...] of {POSE_SIDE**2} numbers each and activations "
+                f"[B, H, W, types]. Received shapes: {poses} and {activations}"
+            )
+        super().take_only(shapes)
+
     @property
     def routes_by_image(self):
         """Whether the graph goes through a batch image by image."""
@@ -222,7 +235,7 @@ class ConvCapsules(_RoutedCapsules):
 
     `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
     as the fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
-    Errors: `ValueError` for another `pose` and for a grid smaller than the window.
+    Errors: `ValueError` for another `pose`, for a grid smaller than the window, and for children of other shapes.
     Source: Hinton et al. 2018, section 4; initial weights from the authors' code.
     """
 
@@ -302,8 +315,8 @@ class SharedClassCapsules(_ClassCapsules):
 
     `return_history=True` returns `(capsules, coefficients[T, B, H * W * types of children, O])`, the types as the
     fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.
-    Errors: `ValueError` for another `pose`, for `entries` that are not two of a pose's, and for coordinates that are
-    not as many as rows and columns.
+    Errors: `ValueError` for another `pose`, for `entries` that are not two of a pose's, for coordinates that are not as
+    many as rows and columns, and for children of other shapes.
     Source: Hinton et al. 2018, section 4; initial weights from the authors' code.
     """
 
@@ -320,13 +333,13 @@ class SharedClassCapsules(_ClassCapsules):
             )
 
     def build(self, capsules_shape):
+        self.take_only(capsules_shape)
         *grid, children = capsules_shape[1][1:]
         if self.coordinates is not None and [len(axis) for axis in self.coordinates] != grid:
             lengths = [len(axis) for axis in self.coordinates]
             raise ValueError(
                 f"coordinates of {grid[0]} rows and {grid[1]} columns are needed. Received: {lengths}"
             )
-        self.take_only(capsules_shape)
         self.grid = tuple(grid)
         self._add_kernel((children,), 0.01)
         seen = math.prod(grid) * children

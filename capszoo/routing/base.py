@@ -57,10 +57,22 @@ class Routing(keras.layers.Layer):
         """As in Keras; but a weight is never rounded where it is read, in a layer of half precision neither."""
         return super().add_weight(*arguments, autocast=False, **keywords)
 
-    def require_activations(self, activations):
-        """Errors: `ValueError` where there are none; for algorithms that need those of the children."""
+    def require_activations(self, activations, expected):
+        """For algorithms that need those of the children, `[B, ..., I]`; with positions last `[I, B, ...]`.
+
+        where:
+          expected: their shape, as the votes have it; None for a size that is not known.
+
+        Errors: `ValueError` where there are none, and for ones of another shape.
+        """
         if activations is None:
             raise ValueError(f"{type(self).__name__} needs the children's activations. Received: None")
+        received = tuple(activations.shape)
+        if len(received) != len(expected) or any(
+            size != other and None not in (size, other)
+            for size, other in zip(received, expected, strict=True)
+        ):
+            raise ValueError(f"activations must have the shape {tuple(expected)}. Received: {received}")
 
     def start(self, votes, activations):
         """The state of iteration 0."""

@@ -31,7 +31,7 @@ class _RoutingByPosition(Routing):
 
     def routed(self, votes, activations, num_iterations, return_history):
         if self.needs_activations:
-            self.require_activations(activations)
+            self.require_activations(activations, votes.shape[:-2])
         else:
             activations = None
         (children, parents, dimensions), grid = votes.shape[-3:], votes.shape[1:-3]

@@ -111,7 +111,8 @@ class EMRouting(Routing):
                 setattr(self, name, weight)
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
-        self.require_activations(activations)
+        expected = (votes.shape[0], *votes.shape[3:]) if positions_last else votes.shape[:-2]
+        self.require_activations(activations, expected)
         if not positions_last:
             votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
             activations = ops.moveaxis(activations, -1, 0)

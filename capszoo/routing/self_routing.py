@@ -33,7 +33,7 @@ class SelfRouting(_OnePass):
     pair_weight = "bias"
 
     def routed(self, votes, activations, num_iterations, return_history):
-        self.require_activations(activations)
+        self.require_activations(activations, votes.shape[:-2])
         return super().routed(votes, activations, num_iterations, return_history)
 
     def start(self, votes, activations):

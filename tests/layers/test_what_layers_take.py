@@ -1,0 +1,99 @@
+"""What a layer cannot make sense of is refused in words, before images are mixed with each other."""
+
+import keras
+import numpy as np
+import pytest
+
+from capszoo.layers import (
+    ConvCapsules,
+    CoordinateChannels,
+    DepthwisePrimaryCapsules,
+    HeinsenCapsules,
+    MaskCapsules,
+    NormalisedClassCapsules,
+    PrimaryCapsules,
+    SelfRoutedClassCapsules,
+    SharedClassCapsules,
+    TopDownCapsules,
+)
+from capszoo.routing import DynamicRouting, EMRouting, SelfRouting, VariationalBayesRouting
+
+
+@pytest.mark.parametrize(
+    "routing", [EMRouting, VariationalBayesRouting, SelfRouting], ids=lambda routing: routing.__name__
+)
+@pytest.mark.parametrize("shape", [(3, 4, 1), (4, 3), (3,)])
+def test_activations_of_another_shape_than_the_votes_are_refused(routing, shape):
+    votes = np.ones((3, 4, 2, 1 if routing is SelfRouting else 16), "float32")
+    with pytest.raises(ValueError, match=r"activations must have the shape \(3, 4\)\. Received: "):
+        routing()(votes, np.ones(shape, "float32"))
+
+
+MATRIX_LAYERS = [
+    lambda: ConvCapsules(2, 2, 1, EMRouting()),
+    lambda: SharedClassCapsules(3, EMRouting()),
+    lambda: NormalisedClassCapsules(3, EMRouting()),
+]
+
+
+@pytest.mark.parametrize("layer", MATRIX_LAYERS, ids=["conv", "classes", "normalised"])
+@pytest.mark.parametrize(
+    ("poses", "activations"),
+    [
+        ((2, 3, 3, 2, 8), (2, 3, 3, 2)),
+        ((2, 3, 3, 2, 32), (2, 3, 3, 2)),
+        ((2, 3, 3, 2, 5, 5), (2, 3, 3, 2)),
+        ((2, 3, 3, 2, 4, 4), (2, 3, 3, 1)),
+        ((2, 3, 3, 2, 4, 4), (2, 3, 3, 2, 1)),
+    ],
+)
+def test_poses_and_activations_that_are_not_of_one_grid_are_refused(layer, poses, activations):
+    with pytest.raises(ValueError, match=r"poses .* of 16 numbers each and activations"):
+        layer()((np.ones(poses, "float32"), np.ones(activations, "float32")))
+
+
+@pytest.mark.parametrize("layer", MATRIX_LAYERS, ids=["conv", "classes", "normalised"])
+def test_a_grid_that_is_not_known_is_refused(layer):
+    children = keras.Input((None, None, 2, 4, 4)), keras.Input((None, None, 2))
+    with pytest.raises(ValueError, match="the children must have a static shape"):
+        layer()(children)
+
+
+@pytest.mark.parametrize("selection", [(10, 10), (10, 1, 9), (10, 1, 1, 10)])
+def test_a_selection_of_other_capsules_is_refused(selection):
+    with pytest.raises(ValueError, match=r"the selection must be \[B, N, 10\]\. Received shape: "):
+        MaskCapsules()(np.ones((10, 10, 4), "float32"), np.ones(selection, "float32"))
+
+
+def test_a_selection_may_be_of_whole_numbers():
+    poses, selection = np.ones((2, 3, 4), "float32"), np.eye(3, dtype="int32")[[0, 2]][:, None]
+    expected = np.repeat(selection, 4, axis=-1)
+    np.testing.assert_array_equal(MaskCapsules()(poses, selection), expected)
+
+
+@pytest.mark.parametrize(
+    "layer", [PrimaryCapsules(2, 4, 9), DepthwisePrimaryCapsules(1, 3, 9)], ids=["full", "depthwise"]
+)
+def test_images_smaller_than_a_window_are_refused_eagerly_too(layer):
+    with pytest.raises(ValueError, match="9"):
+        layer(np.zeros((1, 5, 5, 3), "float32"))
+
+
+def test_coordinates_stand_beside_grey_levels():
+    """Of whole numbers from 0 to 255 there is none for the left and the upper half."""
+    channels = CoordinateChannels()(np.full((1, 2, 3, 1), 200, "uint8"))
+    np.testing.assert_array_equal(channels[0, :, :, 0], np.full((2, 3), 200))
+    np.testing.assert_array_equal(channels[0, 0, :, 2], [-1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (lambda routing: HeinsenCapsules(3, routing), "a HeinsenRouting"),
+        (lambda routing: SelfRoutedClassCapsules(3, routing), "a SelfRouting"),
+        (TopDownCapsules, "an AttentionRouting"),
+    ],
+)
+def test_layers_that_are_made_for_one_routing_take_no_other(layer, name):
+    with pytest.raises(ValueError, match=f"must be {name}. Received: DynamicRouting"):
+        layer(DynamicRouting())
