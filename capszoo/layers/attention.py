@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from capszoo.layers.distributions import distributions
+from capszoo.routing.attention import AttentionRouting
 from capszoo.routing.von_mises_fisher import log_von_mises_fisher
 
 RULES = ("log_density", "density")
@@ -112,7 +113,7 @@ class TopDownCapsules(keras.layers.Layer):
 
     `layer(v, x)` returns the pair of sum_j r_ij u_ij, `[B, m, d]`, and r; `distribution(v)` is p as an object of
     TensorFlow Probability, which can be sampled. The pair needs no TensorFlow Probability.
-    Errors: `ValueError` for another rule.
+    Errors: `ValueError` for another rule, and for another routing than that of attention.
     Source: Kiefer et al. 2022, equations 6 to 8.
     Differs from the paper: equation 7 takes the gates at x_i itself. Then p(x_i) is no density of x_i: its integral is
     somewhere between 0 and n. At the query of equation 6, which does not know x_i, it is 1. b_ij is not in the paper.
@@ -124,6 +125,10 @@ class TopDownCapsules(keras.layers.Layer):
         super().__init__(**kwargs)
         if rule not in RULES:
             raise ValueError(f"rule must be 'log_density' or 'density'. Received: {rule!r}")
+        if not isinstance(attention, AttentionRouting):
+            raise ValueError(
+                f"the attention must be an AttentionRouting. Received: {type(attention).__name__}"
+            )
         self.attention = attention
         self.noise = noise
         self.rule = rule

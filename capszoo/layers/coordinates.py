@@ -20,6 +20,8 @@ class CoordinateChannels(keras.layers.Layer):
         self.coordinates = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)[None]
 
     def call(self, images):
+        # Grey levels have no negative numbers.
+        images = ops.cast(images, self.compute_dtype)
         coordinates = ops.cast(self.coordinates, images.dtype)
         return ops.concatenate([images, ops.repeat(coordinates, ops.shape(images)[0], axis=0)], axis=-1)
 

@@ -53,6 +53,8 @@ class DepthwisePrimaryCapsules(Float32Outputs, keras.layers.Layer):
         )
 
     def call(self, features):
+        # An eager call has no symbolic shapes that would refuse it.
+        self.compute_output_shape(features.shape)
         features = ops.depthwise_conv(features, self.kernel, strides=self.strides)
         height, width = features.shape[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]

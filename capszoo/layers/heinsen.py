@@ -7,7 +7,7 @@ from keras import ops
 
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
-from capszoo.routing.heinsen import SharedVotes
+from capszoo.routing.heinsen import HeinsenRouting, SharedVotes
 from capszoo.routing.tracing import compiled
 
 
@@ -31,13 +31,15 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(capsules, coefficients[T, B, I, O])`; `num_iterations` overrides the routing's own
     count and may be a tensor.
-    Errors: `ValueError` for children without a static count.
+    Errors: `ValueError` for another routing, and for children without a static count.
     Source: Heinsen 2019, "An algorithm for routing capsules in all domains", equation 1; initial values from the
     author's code.
     """
 
     def __init__(self, types, routing, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(routing, HeinsenRouting):
+            raise ValueError(f"the routing must be a HeinsenRouting. Received: {type(routing).__name__}")
         self.types = types
         self.routing = routing
         self._procedure = None

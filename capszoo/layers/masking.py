@@ -39,11 +39,18 @@ class MaskCapsules(keras.layers.Layer):
       selection: `[B, N, O]`, one-hot rows: labels in training, the most active capsules at inference.
       masked: `[B, N, O * D]`.
 
+    Errors: `ValueError` for a selection of another rank, or of other capsules.
     Source: Sabour et al. 2017, section 4.1; N = 2 decodes the two digits of MultiMNIST one at a time (section 6).
     """
 
     def call(self, poses, selection):
         capsules, dimensions = poses.shape[-2:]
+        # Of rank two every image's would meet every other's poses.
+        if len(selection.shape) != 3 or selection.shape[-1] != capsules:
+            raise ValueError(
+                f"the selection must be [B, N, {capsules}]. Received shape: {tuple(selection.shape)}"
+            )
+        selection = ops.cast(selection, poses.dtype)
         # [B, N, O, 1] * [B, 1, O, D] -> [B, N, O, D]
         masked = ops.expand_dims(selection, -1) * ops.expand_dims(poses, 1)
         return ops.reshape(masked, (-1, selection.shape[1], capsules * dimensions))

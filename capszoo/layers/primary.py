@@ -56,6 +56,8 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
         )
 
     def call(self, features):
+        # An eager call has no symbolic shapes that would refuse it.
+        self.compute_output_shape(features.shape)
         features = self._convolved(features)
         height, width = features.shape[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from capszoo.layers.routes import Routes
+from capszoo.routing.self_routing import SelfRouting
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -24,7 +25,7 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
       routing: a `capszoo.routing.SelfRouting`; its votes are the logits `[B, I, O, 1]`.
 
     `return_history=True` returns `(activations, coefficients[1, B, I, O])`.
-    Errors: `ValueError` for children without a static count.
+    Errors: `ValueError` for another routing, and for children without a static count.
     Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", section 3 and the authors' code.
     Differs from the authors' code: their matrices begin at zero, where no gradient reaches the children.
     """
@@ -33,6 +34,8 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
 
     def __init__(self, num_capsules, routing, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(routing, SelfRouting):
+            raise ValueError(f"the routing must be a SelfRouting. Received: {type(routing).__name__}")
         self.num_capsules = num_capsules
         self.routing = routing
 

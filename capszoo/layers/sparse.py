@@ -72,6 +72,18 @@ def routing_support(coefficients, grid, rule="paper"):
     return ops.mean(ops.max(groups, axis=2), axis=1)
 
 
+def _require_one_replica():
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        context = tf.distribute.get_replica_context()
+        if context is not None and context.num_replicas_in_sync > 1:
+            raise ValueError(
+                "SparseMask counts which capsules win in a whole batch, and each replica would see a part of it. "
+                f"Received: {context.num_replicas_in_sync} replicas"
+            )
+
+
 @keras.saving.register_keras_serializable(package="capszoo")
 class SparseMask(keras.layers.Layer):
     """Fades capsules out by their rank in routing support, in each image by itself.
@@ -96,8 +108,9 @@ class SparseMask(keras.layers.Layer):
         saved with the model, changed by `training=True` only.
       frequencies: the least and the largest mu_j that leave g_j alone; 1 / L would be uniform.
 
-    Errors: `ValueError` for fewer than two capsules, a negative gamma or boost_step, and frequencies that do not ascend
-    in [0, 1].
+    Errors: `ValueError` for fewer than two capsules, a negative gamma or boost_step, a boost_every below one, a decay
+    outside of [0, 1], and frequencies that do not ascend there; while training, on several replicas of a
+    `tf.distribute.Strategy`, each of which would count its own part of a batch.
     Source: Rawlinson et al. 2018, sections 2.2 and 2.3; the divisor L - 1, lost in copies of the paper, and mu_j of
     the first batch, which is that batch's share, from the authors' code.
     Differs from the paper: equation 1 boosts v, its text and the authors' code psi, as here. The authors' code has
@@ -115,6 +128,10 @@ class SparseMask(keras.layers.Layer):
             raise ValueError(f"gamma must be at least 0. Received: {gamma}")
         if boost_step < 0:
             raise ValueError(f"boost_step must be at least 0. Received: {boost_step}")
+        if boost_every < 1:
+            raise ValueError(f"boost_every must be at least 1. Received: {boost_every}")
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay must be in [0, 1]. Received: {decay}")
         least, most = frequencies
         if not 0 <= least < most <= 1:
             raise ValueError(f"frequencies must be ascending in [0, 1]. Received: {tuple(frequencies)}")
@@ -154,6 +171,7 @@ class SparseMask(keras.layers.Layer):
 
     def _count(self, rank):
         """Takes a training batch into the state."""
+        _require_one_replica()
         # As tensors: a variable as an argument of `where` is more than JAX can trace.
         boosts, average = ops.convert_to_tensor(self.boosts), ops.convert_to_tensor(self.frequencies)
         batches = self.batches + 1

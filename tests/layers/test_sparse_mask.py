@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -227,11 +228,27 @@ print(json.dumps([np.asarray(value).tolist() for value in state]))
         ({"boost_step": -0.1}, r"boost_step must be at least 0\. Received: -0\.1"),
         ({"frequencies": (0.2, 0.1)}, r"ascending in \[0, 1\]\. Received: \(0\.2, 0\.1\)"),
         ({"frequencies": (0.2, 1.1)}, "ascending"),
+        ({"boost_every": 0}, r"boost_every must be at least 1\. Received: 0"),
+        ({"decay": 1.1}, r"decay must be in \[0, 1\]\. Received: 1\.1"),
     ],
 )
 def test_a_mask_that_cannot_be_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         SparseMask(**arguments)
+
+
+def test_a_part_of_a_batch_is_not_counted(monkeypatch):
+    """Each replica would count its own images, and only what the first has counted be kept."""
+    layer, support = SparseMask(), np.eye(4, dtype="float32")
+    layer(support, training=True)
+    before = state_of(layer)
+    replicas = SimpleNamespace(num_replicas_in_sync=2)
+    monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: replicas)
+    with pytest.raises(ValueError, match=r"counts which capsules win in a whole batch.*Received: 2 replicas"):
+        layer(support, training=True)
+    layer(support)
+    for name, value in state_of(layer).items():
+        np.testing.assert_array_equal(value, before[name])
 
 
 def test_one_capsule_has_no_rank():
