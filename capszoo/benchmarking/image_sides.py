@@ -23,10 +23,15 @@ def benchmark_sides(recipe, sides, overrides=(), batch=8, classes=None, progress
 
     Returns a dict as `benchmark`; rows of `memory` say `side`, `batch`, `classes`, `variant`, `parameters` and `bytes`.
     A form that cannot run with a side is left out there, which `notes` say, and with larger ones.
+    Errors: `ConfigError`; `ValueError` for a side, a batch or a number of classes below one.
     """
+    for name, number in {"batch": batch, "classes": classes, "side": min(sides)}.items():
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1. Received: {number}")
     recipe = recipes.read_recipe(recipe, overrides)
     prepare()
-    channels, classes = recipe.data.image_shape[2], classes or recipe.data.num_classes
+    channels = recipe.data.image_shape[2]
+    classes = recipe.data.num_classes if classes is None else classes
     known, _ = networks.variants(recipe)
     forms = [form for form in FORMS if form in known]
     rows, notes = [], []

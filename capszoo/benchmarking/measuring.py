@@ -11,6 +11,12 @@ FEWEST, MOST = 5, 40
 REST = 0.02
 
 
+def require_seconds(seconds):
+    """Errors: `ValueError` for what is no number from 0 on."""
+    if not seconds >= 0:  # true of NaN too
+        raise ValueError(f"seconds must be a number from 0 on. Received: {seconds}")
+
+
 def interleave(functions, seconds):
     """Seconds per call of each function, in turns: `{name: [(seconds, CPU seconds), one pair per round]}`.
 
@@ -22,7 +28,10 @@ def interleave(functions, seconds):
     where:
       functions: name -> function without arguments, which returns when its work is done.
       seconds: for how long rounds are begun; there are at least 5 and at most 40 of them.
+
+    Errors: `ValueError` for seconds that are no number from 0 on.
     """
+    require_seconds(seconds)
     calls = {}
     for name, function in functions.items():
         function()

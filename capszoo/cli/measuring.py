@@ -162,6 +162,7 @@ def bench(
 ):
     """Measure speed and memory against the formulation of open implementations, in turns in one process."""
     from capszoo import benchmarking, list_models
+    from capszoo.benchmarking.measuring import require_seconds
     from capszoo.benchmarking.routing_alone import sweep
     from capszoo.progress.terminal import TerminalProgress
 
@@ -193,6 +194,9 @@ def bench(
             )
         return
 
+    require_seconds(seconds)
+    if out:  # What is measured for minutes must find its place.
+        out.mkdir(parents=True, exist_ok=True)
     if routing_alone:
         sweep(routing_alone)  # A wrong name is better known now than after minutes of the others.
 

@@ -33,6 +33,7 @@ def serve(
     """Start a model server that is here (TensorFlow Serving, KServe's, or Docker's) on a preset's or run's bundle."""
     from capszoo.exporting import servers
     from capszoo.exporting.naming import checked_name
+    from capszoo.zoo.presets import get_preset
     from capszoo.zoo.recipes import is_run
 
     run = Path(name).resolve() if is_run(name) else None
@@ -41,6 +42,8 @@ def serve(
     model = checked_name(model_name or (run.name if run else name))
     bundles = bundles or (run or Path()) / "bundles"
     bundle, new = _bundle(bundles / model, _weights(name, run))
+    if bundle is None and run is None:
+        get_preset(name)  # A wrong name is none of the server's.
     # Before an export of minutes for which there is no server.
     start = servers.command(model, bundle or new, port, grpc_port, python, batching)
     if bundle is None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import numbers
 import os
 import tempfile
 from collections.abc import Sequence
@@ -163,12 +164,17 @@ def _environment(model):
 
 
 def _checked_version(version):
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"version must be an integer of at least 1. Received: {version!r}")
-    return version
+    # Servers read it as an integer of 64 bits.
+    whole = isinstance(version, numbers.Integral) and not isinstance(version, bool)
+    if not whole or not 1 <= version < 2**63:
+        raise ValueError(f"version must be an integer from 1 to 2^63 - 1. Received: {version!r}")
+    return int(version)
 
 
 def _refuse_existing(target):
+    for folder in (target.parent, *target.parents):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{target} cannot be made: {folder} is no folder.")
     if target.exists():
         taken = [int(path.name) for path in target.parent.iterdir() if path.name.isdecimal()]
         raise FileExistsError(
@@ -180,6 +186,8 @@ def _refuse_existing(target):
 def _check_model(model):
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"exporting needs KERAS_BACKEND=tensorflow. Received: {keras.backend.backend()}")
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"a keras.Model is needed, see capszoo.load. Received: {model!r}")
     shapes = [tuple(tensor.shape) for tensor in model.inputs]
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):
         raise ValueError(f"a model of one input [B, H, W, 1 to 3 channels] is needed. Received: {shapes}")
@@ -210,6 +218,8 @@ def _image_shape(model, preprocess, image_shape):
 def _stages(model, preset, stages):
     if stages is None and preset is None:
         raise ValueError("stages is needed for a model without a preset: names of layers.")
+    if isinstance(stages, str):
+        raise ValueError(f"stages must be a sequence of names of layers. Received: {stages!r}")
     stages = tuple(preset.recipe.model.stages if stages is None else stages)
     names = [layer.name for layer in model.layers]
     unknown = sorted(set(stages) - set(names))
@@ -220,8 +230,8 @@ def _stages(model, preset, stages):
 
 def _class_names(model, class_names):
     count = model.output["scores"].shape[-1] if "scores" in model.output else 0
-    if class_names is not None and len(class_names) != count:
-        raise ValueError(f"{count} class names are needed. Received: {list(class_names)}")
+    if class_names is not None and (isinstance(class_names, str) or len(class_names) != count):
+        raise ValueError(f"{count} class names are needed. Received: {class_names!r}")
     known = getattr(model, "class_names", ()) if class_names is None else class_names
     names = [str(name) for name in known]
     # Each is a line of labels.txt.

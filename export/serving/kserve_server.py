@@ -156,7 +156,7 @@ def _given(part):
         if (
             part.data is not None
             and part.datatype != "BYTES"
-            and np.asarray(part.data).dtype.kind not in "biuf"
+            and np.asarray(part.data).dtype.kind not in "iuf"
         ):
             raise TypeError("numbers are needed")  # NumPy would read strings as numbers.
         return tf.constant(part.as_numpy())

@@ -272,9 +272,16 @@ def test_scaling_is_drawn_over_batch_types_grid_and_iterations():
         ),
         (("matrix_em_smallnorb", "--routing-alone", "majority"), "must be one of em, dynamic"),
         (("matrix_em_smallnorb", "--batch", 0), "at least 1. Received: [0]"),
+        (("matrix_em_smallnorb", "--seconds", "nan"), "seconds must be a number from 0 on. Received: nan"),
+        (("matrix_em_smallnorb", "--out", "setup.file"), "File exists: 'setup.file'"),
+        (("matrix_em_smallnorb", "--side", 0), "side must be at least 1. Received: 0"),
+        (("matrix_em_smallnorb", "--side", 32, "--batch", 0), "batch must be at least 1. Received: 0"),
+        (("matrix_em_smallnorb", "--side", 32, "--classes", 0), "classes must be at least 1. Received: 0"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(arguments, message, monkeypatch, capsys):
+def test_what_cannot_be_measured_is_said_in_one_line(arguments, message, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "setup.file").touch()
     assert bench(monkeypatch, *arguments) == 1
     error = capsys.readouterr().err
     assert message in error

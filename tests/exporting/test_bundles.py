@@ -29,13 +29,13 @@ from capszoo.benchmarking import compare_bundle
 from capszoo.cli.tables import artefact_table
 from capszoo.data.images import read_image
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting import export, identity, record_exports, recording, servers, verify
+from capszoo.exporting import export, identity, isolation, record_exports, recording, servers, verify
 from capszoo.exporting.artefacts import runners
 from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
-from capszoo.exporting.verification import require_agreement, require_whole
+from capszoo.exporting.verification import EXAMPLES, ROUNDING, require_agreement, require_whole
 from capszoo.extras import MissingExtra
 from capszoo.models import DynamicCapsNet, MatrixCapsNet, SparseCapsNet, VariationalAutoencoder
 from capszoo.routing import by_image
@@ -467,6 +467,12 @@ def test_an_artefact_that_is_no_longer_the_network_is_not_recorded():
     recording._require_no_worse("onnx", dataclasses.replace(converted, wrong=16), saved)
 
 
+@pytest.mark.parametrize(("wrong", "offered"), [(7, True), (16, True), (17, False)])
+def test_int8_is_offered_where_it_errs_on_less_than_a_tenth_of_a_point_more(wrong, offered):
+    saved = ExportedFormat(7, {"scores": 0.0}, 7, 10_000, {}, "f00d")
+    assert recording._loses_little(dataclasses.replace(saved, wrong=wrong), saved) == offered
+
+
 def test_a_saved_model_is_run_with_the_variables_that_its_bundle_names(monkeypatch):
     bundle = servers.newest(servers.PUBLISHED / "matrix_em_mnist")
     for value in ("1", "2"):
@@ -682,17 +688,59 @@ def test_outputs_that_are_no_numbers_are_a_deviation(bundle):
         require_agreement(bundle, {"serving_default": {"scores": float("nan")}})
 
 
-def test_a_number_that_is_none_in_one_row_alone_is_found(monkeypatch):
+@pytest.mark.parametrize("wrong", ["alone", "in a batch"])
+def test_a_number_that_is_none_alone_or_in_a_batch_only_is_found(monkeypatch, wrong):
     for name in ("capszoo", "keras"):
         # The script hides them from its process.
         monkeypatch.setitem(sys.modules, name, sys.modules[name])
 
     def function(images):
-        return {"scores": np.full((len(images), 2), np.nan if len(images) == 1 else 1.0)}
+        broken = (len(images) == 1) == (wrong == "alone")
+        return {"scores": np.full((len(images), 2), np.nan if broken else 1.0)}
 
     script = runpy.run_path(Path(capszoo.exporting.__file__).with_name("reload_script.py"))
     found = script["deviations"](function, np.zeros((3, 4)), {"scores": np.ones((3, 2))})
     assert np.isnan(found["scores"])
+
+
+def test_what_converts_and_reloads_sees_no_accelerator():
+    assert isolation._environment()["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_a_stage_named_as_an_output_does_not_loosen_its_agreement(bundle, tmp_path):
+    altered = tmp_path / "altered"
+    shutil.copytree(bundle, altered)
+    with np.load(altered / EXAMPLES) as stored:
+        arrays = dict(stored)
+    np.savez(altered / EXAMPLES, **arrays, **{"features/scores": np.full((1, 2), 1e5)})
+    rounding = json.loads((altered / ROUNDING).read_text(encoding="utf-8"))
+    (altered / ROUNDING).write_text(json.dumps({**rounding, "features/scores": 0.0}), encoding="utf-8")
+    require_agreement(altered, {"features": {"scores": 0.5}})
+    with pytest.raises(IntegrityError, match=r"scores deviate by 0\.5"):
+        require_agreement(altered, {"serving_default": {"scores": 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": "hidden"}, "stages must be a sequence of names of layers. Received: 'hidden'"),
+        ({"class_names": "ab"}, "class names are needed. Received: 'ab'"),
+        ({"version": 2**63}, "version must be an integer from 1 to"),
+    ],
+)
+def test_texts_are_no_sequences_and_versions_are_what_servers_read(least, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        export(least, tmp_path, **{"name": "least", "stages": ("hidden",), **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_model_or_no_folder_is_refused_before_the_work(least, tmp_path):
+    with pytest.raises(ValueError, match=r"a keras\.Model is needed.*Received: 'efficient_mnist'"):
+        export("efficient_mnist", tmp_path, name="x")
+    (tmp_path / "file").touch()
+    for directory, name in ((tmp_path, "file"), (tmp_path / "file", "least")):
+        with pytest.raises(NotADirectoryError, match=r"cannot be made: .*file is no folder"):
+            export(least, directory, name=name, stages=("hidden",))
 
 
 @pytest.mark.slow

@@ -267,8 +267,11 @@ def test_a_run_is_served_by_the_name_of_its_folder_or_by_another(
 def test_a_preset_that_is_not_known_is_refused_before_anything_is_started(
     run, started, on_the_path, tmp_path
 ):
-    on_the_path.add("docker")
-    status, _, said = run("serve", "no_such_net", "--bundles", tmp_path)
-    assert status == 1
-    assert "no_such_net" in said
-    assert started == []
+    # Without a server that would be the lesser reason.
+    for server in (None, "docker"):
+        on_the_path.add(server)
+        status, out, said = run("serve", "efficient_mnst", "--bundles", tmp_path)
+        assert status == 1
+        assert "unknown preset 'efficient_mnst'; did you mean 'efficient_mnist'?" in said
+        assert "exporting" not in out
+        assert started == []
