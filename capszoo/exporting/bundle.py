@@ -172,7 +172,7 @@ def _checked_version(version):
 
 
 def _refuse_existing(target):
-    for folder in (target.parent, *target.parents):
+    for folder in target.parents:
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{target} cannot be made: {folder} is no folder.")
     if target.exists():
