@@ -15,7 +15,7 @@ class ImageError(ValueError):
 
 
 def check_shape(shape, expected, what="images"):
-    """Errors: `ImageError` unless `shape` is `(B, *expected)` with B at least 1, saying what is likely meant.
+    """Errors: `ImageError` unless `shape` is `(B, *expected)`, saying what is likely meant.
 
     where:
       shape: of what was received; None for an axis whose size is not known.
@@ -25,8 +25,6 @@ def check_shape(shape, expected, what="images"):
     if len(shape) == 1 + len(expected) and all(
         size in (None, wanted) for size, wanted in zip(shape[1:], expected, strict=True)
     ):
-        if shape[0] == 0:
-            raise ImageError(f"{what} must be at least one. Received: {list(shape)}")
         return
     wanted = f"{what} must have the shape [B, {', '.join(map(str, expected))}]"
     raise ImageError(f"{wanted}. Received: {list(shape)}{_likely(shape, expected)}. {_HINT}.")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.data.checking import check_shape, check_values
+from capszoo.data.checking import ImageError, check_shape, check_values
 from capszoo.data.preprocessing import grey_levels_to_unit
 from capszoo.models.class_metrics import OfClasses, share_of_right
 from capszoo.models.freezing import scale_rates, steps_of
@@ -159,6 +159,9 @@ def _check_array(model, images):
     if shape is None or getattr(shape, "rank", 0) is None:
         return
     check_shape(shape, model.input_shape[1:])
+    # Some layers have no form for no image, and Keras' loops none for no batch.
+    if shape[0] == 0:
+        raise ImageError(f"images must be at least one. Received: {list(shape)}")
     values = None if model.preprocess is None else _values(images)
     if values is not None:
         check_values(values, model.preprocess.standardise)
