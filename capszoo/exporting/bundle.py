@@ -20,10 +20,11 @@ from capszoo.exporting.examples import fitting, write_examples
 from capszoo.exporting.int8 import write_int8
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.naming import checked_name
-from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, write_warmup
+from capszoo.exporting.saved_model import BATCHING_PARAMETERS, Signatures, served, stage_names, write_warmup
 from capszoo.exporting.servers import THREADS
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
 from capszoo.extras import require
+from capszoo.layers.routes import Routes
 
 # What the processes that convert and reload import, and what int8 weights need besides.
 CONVERSION = ("ai_edge_litert", "onnx", "tf2onnx", "onnxruntime")
@@ -60,7 +61,8 @@ def export(
         serves instead, see `capszoo.models.architecture`. Its `preset` and
         `preprocess`, which `capszoo.load` sets, give the defaults below.
       version: an integer of at least 1; a server takes the highest.
-      stages: names of the layers whose outputs `features` returns; by default the architecture's.
+      stages: names of the layers whose outputs `features` returns, `<inner>/<layer>` for one of a model in the model;
+        by default the architecture's.
       class_names: a name per class; by default those of the model.
       image_shape: `(H, W, C)` of raw images; by default the model's `raw_shape`, or else its input. Needed where
         `model.preprocess` changes that.
@@ -159,7 +161,8 @@ def _environment(model):
     Where routing goes through a batch image by image, several images are under way at a time and each operation is
     small: threads that share one operation only wait for each other.
     """
-    by_image = any(getattr(layer, "routes_by_image", False) for layer in model.layers)
+    routes = [layer for layer in model._flatten_layers() if isinstance(layer, Routes)]
+    by_image = any(getattr(layer, "routes_by_image", False) for layer in routes)
     return {THREADS: "1"} if by_image else {}
 
 
@@ -221,7 +224,7 @@ def _stages(model, preset, stages):
     if isinstance(stages, str):
         raise ValueError(f"stages must be a sequence of names of layers. Received: {stages!r}")
     stages = tuple(preset.recipe.model.stages if stages is None else stages)
-    names = [layer.name for layer in model.layers]
+    names = stage_names(model)
     unknown = sorted(set(stages) - set(names))
     if unknown or not stages:
         raise ValueError(f"stages must be names of layers, of {names}. Received: {unknown or stages}")

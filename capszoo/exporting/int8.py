@@ -4,6 +4,8 @@ import contextlib
 import io
 import re
 
+import keras
+
 from capszoo.extras import extra
 from capszoo.layers.routes import Routes
 
@@ -17,8 +19,8 @@ def write_int8(source, target, model):
         w ~ s_c q,   q in -127 .. 127,   s_c = max |w| of channel c / 127
 
     The weights of convolutions and dense layers are stored so, and multiplied with inputs that are rounded to int8 as
-    they come, each image in its own range. All that a layer with a routing computes, votes too, stays in float32:
-    differences of votes are small beside votes, and variances of them smaller.
+    they come, each image in its own range. All that a layer with a routing computes, votes too, stays in float32,
+    inside of other layers and models too: differences of votes are small beside votes, and variances of them smaller.
 
     Errors: `MissingExtra`.
     """
@@ -26,7 +28,7 @@ def write_int8(source, target, model):
         from ai_edge_quantizer.qtyping import TFLOperationName
         from ai_edge_quantizer.quantizer import Quantizer
 
-    layers = [re.escape(layer.name) for layer in model.layers if not isinstance(layer, Routes)]
+    layers = [re.escape(layer.name) for layer in _without_routing(model)]
     quantizer = Quantizer(str(source))
     for operator in OPERATORS:
         # Operators are named by the layers that they come from, with numbers behind: "functional_1/conv1_1/Relu".
@@ -38,3 +40,16 @@ def write_int8(source, target, model):
     # It prints how much was saved, and draws bars.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         target.write_bytes(quantizer.quantize().quantized_model)
+
+
+def _without_routing(layer):
+    """The largest layers at or inside `layer` in which nothing routes."""
+    if isinstance(layer, Routes):
+        return []
+    if isinstance(layer, keras.Model):
+        parts = layer.layers
+    elif any(isinstance(part, Routes) for part in layer._flatten_layers()):
+        parts = layer._flatten_layers(include_self=False, recursive=False)
+    else:
+        return [layer]
+    return [found for part in parts for found in _without_routing(part)]

@@ -1,5 +1,7 @@
 """SavedModels with the signatures of the zoo, and the requests that warm a server up."""
 
+import itertools
+
 import keras
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
@@ -35,7 +37,8 @@ class Signatures:
     where:
       images: float32 `[B, H, W, C]` in [0, 1], any B from 1; `preprocess` is inside.
       image_bytes: B strings, each a PNG or JPEG, a stereo pair in one; see `decoded`.
-      stages: names of layers whose outputs are the features; one with several outputs gives `<stage>_<part>`.
+      stages: names of layers whose outputs are the features; one with several outputs gives `<stage>_<part>`. A layer
+        of a model in the model is `<inner>/<layer>`, and its feature `<inner>_<layer>`.
 
     Only the weights that these outputs need are written: a decoder stays behind.
     Errors when served: `InvalidArgumentError` for no image, for images of another shape, for values outside
@@ -207,9 +210,32 @@ def _stage_outputs(model, stages):
     """The named layers' outputs, by stage, or by `<stage>_<part>` where a layer has several."""
     outputs = {}
     for stage in stages:
-        for path, tensor in keras.tree.flatten_with_path(model.get_layer(stage).output):
-            outputs["_".join(map(str, (stage, *path)))] = tensor
+        for path, tensor in keras.tree.flatten_with_path(_output_of(stage, model)):
+            outputs["_".join(map(str, (*stage.split("/"), *path)))] = tensor
     return outputs
+
+
+def _output_of(stage, model):
+    """What a layer returns in the graph of `model`; `<inner>/<layer>` is a layer of a model in it."""
+    name, _, below = stage.partition("/")
+    layer = model.get_layer(name)
+    if not isinstance(layer, keras.Model):
+        return layer.output
+    # A model's own `input` and `output` are of the graph inside.
+    nodes = itertools.chain(*model._nodes_by_depth.values())
+    node = next(node for node in nodes if node.operation is layer)
+    inside = _output_of(below, layer) if below else layer.output
+    return keras.Model(layer.input, inside)(node.input_tensors[0])
+
+
+def stage_names(model):
+    """What the stages of `model` may be: its layers, and `<inner>/<layer>` of models in it."""
+    names = []
+    for layer in model.layers:
+        names.append(layer.name)
+        if isinstance(layer, keras.Model):
+            names += [f"{layer.name}/{name}" for name in stage_names(layer)]
+    return names
 
 
 def _shapes(model):

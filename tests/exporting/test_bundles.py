@@ -34,7 +34,7 @@ from capszoo.exporting.artefacts import runners
 from capszoo.exporting.chunks import CHUNK, in_chunks
 from capszoo.exporting.examples import fitting
 from capszoo.exporting.isolation import run_alone
-from capszoo.exporting.saved_model import BATCH_SIZES, Signatures
+from capszoo.exporting.saved_model import BATCH_SIZES, Signatures, stage_names
 from capszoo.exporting.verification import EXAMPLES, ROUNDING, require_agreement, require_whole
 from capszoo.extras import MissingExtra
 from capszoo.models import DynamicCapsNet, MatrixCapsNet, SparseCapsNet, VariationalAutoencoder
@@ -119,6 +119,9 @@ def test_routing_image_by_image_wants_one_thread_for_an_operation(published):
     assert published[1]["environment"] == {}
     by_image = capszoo.load("matrix_em_mnist", weights=None)
     assert capszoo.exporting.bundle._environment(by_image) == {"TF_NUM_INTRAOP_THREADS": "1"}
+    image = keras.Input((28, 28, 1))
+    inside = keras.Model(image, by_image(image))
+    assert capszoo.exporting.bundle._environment(inside) == {"TF_NUM_INTRAOP_THREADS": "1"}
     for name in ("inverted_attention_mnist", "heinsen_smallnorb"):  # whose layers route a whole batch
         assert capszoo.exporting.bundle._environment(capszoo.create(name)) == {}
 
@@ -205,6 +208,22 @@ def test_features_are_the_outputs_of_every_stage(signatures, tiny_model):
     for stage in NET.stages:
         expected = keras.Model(tiny_model.input, tiny_model.get_layer(stage).output)(IMAGES)
         np.testing.assert_allclose(served[stage], expected, atol=1e-5)
+
+
+def test_features_of_a_network_inside_of_a_model(signatures, tiny_model):
+    """A network that its model calls twice, of which the second time is the outputs'."""
+    images = keras.Input((28, 28, 1))
+    tiny_model(images)
+    outputs = tiny_model(keras.layers.Rescaling(1.0, name="same")(images))
+    outer = keras.Model(images, {name: outputs[name] for name in ("scores", "poses")})
+    stages = [f"{tiny_model.name}/{stage}" for stage in NET.stages]
+    assert {*stages, "same"} <= set(stage_names(outer))
+    features = Signatures(outer, Preprocessing(), (28, 28, 1), [*stages, "same"]).features(IMAGES)
+    np.testing.assert_array_equal(features.pop("same"), IMAGES)
+    wanted = signatures["features"](images=tf.constant(IMAGES))
+    assert set(features) == {f"{tiny_model.name}_{name}" for name in wanted}
+    for name, values in wanted.items():
+        np.testing.assert_allclose(features[f"{tiny_model.name}_{name}"], values, atol=1e-5)
 
 
 def test_a_row_does_not_depend_on_the_other_rows(signatures):

@@ -7,10 +7,12 @@ from ai_edge_litert.interpreter import Interpreter
 from support import fill
 
 from capszoo.data.preprocessing import Preprocessing
-from capszoo.exporting.int8 import write_int8
+from capszoo.exporting.int8 import _without_routing, write_int8
 from capszoo.exporting.isolation import run_alone
 from capszoo.exporting.saved_model import Signatures
+from capszoo.layers import DenseCapsules
 from capszoo.models import LSTMCapsNet
+from capszoo.routing import DynamicRouting
 
 # Its routing has dense layers of its own, and works image by image.
 NET = LSTMCapsNet(channels=8, primary_types=4, conv1_types=4, conv2_types=4, units=8, num_iterations=2)
@@ -69,6 +71,24 @@ def test_routing_keeps_its_weights(files):
     assert products, "the gates of the LSTM"
     for name in products:
         np.testing.assert_array_equal(arrays_of(int8)[name][0], arrays_of(float32)[name][0])
+
+
+def test_a_network_inside_of_another_model_keeps_its_routing(files):
+    model, _, _ = files
+    head = keras.Input(model.input_shape[1:])
+    outer = keras.Model(head, keras.layers.Dense(3, name="two_of_three")(model(head)["scores"]))
+    names = [layer.name for layer in _without_routing(outer) if layer.weights]
+    assert names == ["conv1", "norm1", "primary_capsules", "two_of_three"]
+
+
+def test_routing_inside_of_a_layer_of_ones_own_is_found():
+    class Block(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.before = keras.layers.Dense(4, name="before")
+            self.capsules = DenseCapsules(2, 4, routing=DynamicRouting())
+
+    assert [layer.name for layer in _without_routing(Block())] == ["before"]
 
 
 def test_scores_move_a_little_and_an_image_means_the_same_in_any_company(files):
