@@ -36,14 +36,16 @@ def evaluate(
     What needs data that are not there is said and left out; asked for by --protocol it is an error, after all others.
     """
     from capszoo.data import DataNotFound
-    from capszoo.training.files import write_text
+    from capszoo.training.files import make_folder, write_text
 
     subject = trained(name, weights)
     if json_file:  # What is measured for hours must find its place.
-        json_file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(json_file.parent)
+        if json_file.is_dir():
+            raise IsADirectoryError(f"--json is a folder, and a file is needed: {json_file}")
     names = protocol or subject.recipe.card.protocols or ["test_error"]
-    for each in names:  # A wrong name is better known now than after hours of the others.
-        _protocol(each, options)
+    for each in names:  # What cannot be measured is better known now than after hours of the others.
+        _protocol(each, options).require_fit([subject])
     results, missing = [], []
     try:
         for each in names:
@@ -91,6 +93,8 @@ def compare(
     if protocol:
         subjects = [trained(name) for name in names]
         _refuse({"--again": again}, "reads no cards with --protocol")
+        for each in protocol:
+            _require_comparable(subjects, _protocol(each, options), out)
         for each in protocol:
             _compare(subjects, each, options, out)
         return
@@ -165,6 +169,7 @@ def bench(
     from capszoo.benchmarking.measuring import require_seconds
     from capszoo.benchmarking.routing_alone import sweep
     from capszoo.progress.terminal import TerminalProgress
+    from capszoo.training.files import make_folder
 
     if recipe is None and (side or (routing_alone is None and not record)):
         raise ValueError("a recipe, --routing-alone or --record is needed.")
@@ -196,7 +201,7 @@ def bench(
 
     require_seconds(seconds)
     if out:  # What is measured for minutes must find its place.
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     if routing_alone:
         sweep(routing_alone)  # A wrong name is better known now than after minutes of the others.
 
@@ -242,17 +247,29 @@ def _measured_again(name):
     return results
 
 
+def _require_comparable(subjects, protocol, out):
+    """Errors: `ConfigError` where the protocol does not fit; `ValueError` for results that would share a folder."""
+    if not _looks_at_one(protocol):
+        protocol.require_fit(subjects)
+        return
+    for subject in subjects:
+        protocol.require_fit([subject])
+    folders = [Path(subject.name).name for subject in subjects]
+    if out and len(set(folders)) < len(folders):
+        raise ValueError(f"--out needs models of different names. Received: {', '.join(folders)}")
+
+
+def _looks_at_one(protocol):
+    return protocol.models == (1, 1)
+
+
 def _compare(subjects, name, options, out):
     """Measures subjects by a protocol: together, where it looks at several, or one after the other."""
-    from capszoo.protocols import protocols
-
     rows, notes = [], []
-    if name in protocols() and protocols()[name].models == (1, 1):
-        folders = [Path(subject.name).name for subject in subjects]
-        if out and len(set(folders)) < len(folders):
-            raise ValueError(f"--out needs models of different names. Received: {', '.join(folders)}")
-        for subject, folder in zip(subjects, folders, strict=True):
-            _, its_rows, its_notes = _measure("evaluate", [subject], name, options, out and out / folder)
+    if _looks_at_one(_protocol(name, options)):
+        for subject in subjects:
+            folder = out and out / Path(subject.name).name
+            _, its_rows, its_notes = _measure("evaluate", [subject], name, options, folder)
             rows += [{"model": subject.name, **row} for row in its_rows]
             notes += [f"{subject.name}: {note}" for note in its_notes]
     else:
@@ -265,6 +282,8 @@ def _protocol(name, options):
     from capszoo.config import apply_overrides
     from capszoo.protocols import get_protocol
 
+    if wrong := [option for option in options or () if "=" not in option]:
+        raise ValueError(f"--set is written option=value. Received: {wrong[0]!r}")
     given = apply_overrides({}, [f"options.{option}" for option in options or ()]).get("options", {})
     return get_protocol(name, given)
 
@@ -272,8 +291,10 @@ def _protocol(name, options):
 def _measure(verb, subjects, name, options=None, out=None, weights=None):
     """A protocol's result, its rows and its notes; writes it with its drawings into `out`."""
     from capszoo.progress.terminal import TerminalProgress
-    from capszoo.training.files import write_figure, write_text
+    from capszoo.training.files import make_folder, write_figure, write_text
 
+    if out:  # What is measured for hours must find its place.
+        make_folder(out)
     protocol = _protocol(name, options)
     words = plugins.command(verb, *(subject.name for subject in subjects), "--protocol", name)
     for flag, values in (("--set", options or ()), ("--weights", [weights] if weights else ())):
@@ -281,7 +302,6 @@ def _measure(verb, subjects, name, options=None, out=None, weights=None):
     with TerminalProgress() as progress:
         result = protocol.measure(subjects, command=shlex.join(words), progress=progress)
     if out:
-        out.mkdir(parents=True, exist_ok=True)
         paths = [out / f"{name}.json"]
         write_text(paths[0], result.to_json())
         for drawing, figure in protocol.draw(subjects, result).items():

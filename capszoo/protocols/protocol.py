@@ -55,8 +55,14 @@ class Protocol(abc.ABC):
           progress: see `capszoo.progress`.
 
         Returns plain values, a `Measurement` or another `Report`, with all that is needed to measure them again.
-        Errors: `ConfigError` for another number of models and for ones that do not play the role; `DataNotFound`.
+        Errors: those of `require_fit`; `DataNotFound`.
         """
+        self.require_fit(subjects)
+        provenance.revision()  # Of the code as it is now: what is committed meanwhile is not what measures.
+        return self.measured(subjects, command, progress)
+
+    def require_fit(self, subjects):
+        """Errors: `ConfigError` for another number of models, and for models and data that do not play their role."""
         least, most = self.models
         if len(subjects) < least or (most is not None and len(subjects) > most):
             many = f"{least}" if least == most else f"{least} or more"
@@ -65,7 +71,7 @@ class Protocol(abc.ABC):
             )
         for subject in subjects:
             require(subject.recipe.model, self.role, f"protocol {self.section_name!r}")
-        return self.measured(subjects, command, progress)
+            self.data(subject.recipe)
 
     @abc.abstractmethod
     def measured(self, subjects, command, progress) -> Report:
@@ -169,15 +175,30 @@ def evaluate(
       progress: counts images.
 
     Returns a `Measurement`, or of a protocol that gives more than one number another `Report`.
-    Errors: `ConfigError` for an unknown protocol or one that does not fit the model or its training; `DataNotFound`;
-    `ValueError` for a model that has no recipe of its own and is given none.
+    Errors: `ConfigError` for an unknown protocol or one that does not fit the model or its training, and for a model
+    with classes of its own that is given no recipe; `DataNotFound`; `TypeError` for a name instead of a model
+    or a recipe; `ValueError` for a model that has no recipe of its own and is given none.
     """
-    if recipe is None:
-        preset = getattr(model, "preset", None)
-        if preset is None:
-            raise ValueError(
-                "recipe must be given for a model that is not of capszoo.load or create. Received: None"
-            )
-        recipe = preset.recipe
+    if not isinstance(recipe, Recipe | None):
+        raise TypeError(f"recipe must be a Recipe; a protocol's name is protocol=. Received: {recipe!r}")
+    recipe = recipe or _own_recipe(model)
     chosen = get_protocol(protocol) if isinstance(protocol, str) else protocol
     return chosen.measure([Subject(recipe.name, recipe, model)], command=command, progress=progress)
+
+
+def _own_recipe(model):
+    """That of a preset's or a run's model, of whose data the classes are."""
+    if isinstance(model, str):
+        raise TypeError(f"a model is needed, e.g. capszoo.load({model!r}). Received: {model!r}")
+    preset = getattr(model, "preset", None)
+    if preset is None:
+        raise ValueError(
+            "recipe must be given for a model that is not of capszoo.load or create. Received: None"
+        )
+    known, own = preset.recipe.data.class_names, model.class_names
+    if own and tuple(own) != tuple(known):
+        raise ConfigError(
+            f"{preset.recipe.data.section_name} has images of {len(known)} classes. Received: a model of {len(own)}, "
+            f"{', '.join(own)} instead of {', '.join(known)}; give a recipe whose data have these."
+        )
+    return preset.recipe

@@ -13,6 +13,14 @@ from capszoo.config import ConfigError
 LOCK = ".lock"
 
 
+def make_folder(path):
+    """Makes a folder, and those above it, unless it is there. Errors: `NotADirectoryError` for a file in its place."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(f"a folder is needed, and a file is in its place: {path}") from error
+
+
 @contextlib.contextmanager
 def naming(path):
     """An error of a write inside, such as that of a full disk, names `path`: the system's own has no name by then."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from capszoo.training.files import write_figure, write_text
+from capszoo.training.files import make_folder, write_figure, write_text
 
 STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 figure { margin: 2rem 0; } img { max-width: 100%; background: white; } figcaption { color: #444; }"""
@@ -37,7 +37,7 @@ def write_page(drawings, folder, heading):
     Yields each path once its file is written; the page comes last, and loads nothing but these pictures.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     figures = []
     for drawing in drawings:
         drawing.figure.suptitle(

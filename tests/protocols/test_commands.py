@@ -10,7 +10,7 @@ from tiny import PROBABILISTIC
 from tiny_norb import read_pairs
 
 from capszoo.data import smallnorb
-from capszoo.protocols import protocols
+from capszoo.protocols import Protocol, protocols
 from capszoo.training.run import train
 from capszoo.zoo.recipes import read_recipe
 
@@ -145,6 +145,43 @@ def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
         assert status == 1
         assert err.startswith("error: ")
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate", "first", "--out", "file"), "a folder is needed, and a file is in its place: file"),
+        (
+            ("evaluate", "first", "--json", "file/a.json"),
+            "a folder is needed, and a file is in its place: file",
+        ),
+        (("evaluate", "first", "--json", "first"), "--json is a folder, and a file is needed: first"),
+        (("evaluate", "first", "--protocol", "tset_error"), "unknown protocol 'tset_error'"),
+        (("evaluate", "first", "--protocol", "sparsity"), "'sparsity'"),
+        (("compare", "first", "second", "--protocol", "tset_error"), "unknown protocol 'tset_error'"),
+        (("compare", "first", "second", "--protocol", "sparsity"), "'sparsity'"),
+        (("compare", "first", "first", "--protocol", "test_error", "--out", "new"), "different names"),
+        (("evaluate", "first", "--set", "images"), "--set is written option=value. Received: 'images'"),
+    ],
+)
+def test_what_cannot_be_measured_is_known_before_anything_is(run, runs, monkeypatch, arguments, message):
+    (runs / "file").write_text("")
+    monkeypatch.setattr(Protocol, "measure", lambda *_, **__: pytest.fail("it was measured"))
+    first = ("--protocol", "test_error") if "--protocol" in arguments else ()
+    status, _, error = run(*arguments[:2], *first, *arguments[2:])
+    assert status == 1
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_file_of_weights_is_in_the_command_that_is_recorded(run, tmp_path):
+    weights = ("--weights", "second/best.safetensors")
+    status, _, error = run(
+        *("evaluate", "first", "--protocol", "test_error", *weights), *("--json", tmp_path / "result.json")
+    )
+    assert status == 0, error
+    (result,) = json.loads((tmp_path / "result.json").read_text())
+    assert result["command"] == f"capszoo evaluate first --protocol test_error {' '.join(weights)}"
 
 
 @pytest.fixture(scope="module")

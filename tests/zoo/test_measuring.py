@@ -7,7 +7,7 @@ from support import Recorded
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.models.objective import set_accuracy
-from capszoo.protocols import evaluate, protocols, wilson
+from capszoo.protocols import evaluate, protocols, provenance, wilson
 from capszoo.protocols.statistics import few_interval, mean_interval
 from capszoo.training.scoring import wrong
 from capszoo.zoo.recipes import read_recipe
@@ -116,6 +116,33 @@ def test_a_measurement_names_its_data(zoo):
 def test_a_model_without_a_recipe_of_its_own_needs_one():
     with pytest.raises(ValueError, match=r"recipe must be given .* Received: None"):
         evaluate(object())
+
+
+def test_names_where_a_model_or_a_recipe_is_needed():
+    with pytest.raises(TypeError, match=r"a model is needed, e\.g\. capszoo\.load\('tiny_mnist'\)"):
+        evaluate("tiny_mnist")
+    with pytest.raises(TypeError, match=r"a protocol's name is protocol=\. Received: 'svm'"):
+        evaluate(object(), "svm")
+
+
+@pytest.mark.parametrize("names", ["abcdefghij", "9876543210", "abc"])
+def test_classes_of_ones_own_are_not_measured_as_those_of_the_preset(zoo, names):
+    model = capszoo.load("tiny_mnist", class_names=list(names))
+    with pytest.raises(ConfigError, match=f"a model of {len(names)}, {', '.join(names)} instead of 0, 1,"):
+        evaluate(model)
+
+
+def test_a_measurement_names_the_code_before_it(zoo, monkeypatch):
+    """What is committed while hours of measuring run is not what measures."""
+    read = []
+
+    class Model:
+        def predict_on_batch(self, images):
+            assert read, "the revision"
+            return {"scores": np.zeros((len(images), 10), "float32")}
+
+    monkeypatch.setattr(provenance, "revision", lambda: read.append(1) or "0.1.0 abc")
+    assert evaluate(Model(), capszoo.load("tiny_mnist").preset.recipe).revision == "0.1.0 abc"
 
 
 def test_images_of_another_shape_are_refused(zoo):
