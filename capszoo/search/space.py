@@ -14,6 +14,7 @@
 """
 
 import dataclasses
+import math
 import typing
 
 from capszoo import config
@@ -97,6 +98,18 @@ class Space:
         ends = self.int or self.float
         return (ends.min, ends.max)
 
+    @property
+    def count(self) -> float:
+        """How many different values there are."""
+        if self.choice is not None:
+            return len(self.choice)
+        if self.int is None:
+            return math.inf
+        low, high, step = self.int.min, self.int.max, self.int.step
+        if step and self.int.log:
+            return 1 + max(k for k in range(high.bit_length()) if low * step**k <= high)
+        return 1 + (high - low) // (step or 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchConfig:
@@ -105,7 +118,8 @@ class SearchConfig:
     where:
       space: the values that each key `model.<field>` or `train.<field>` may take.
       oracle: who proposes values: "random"; "bayesian", a Gaussian process over earlier errors; "hyperband", which
-        trains many trials shortly and only the better ones on.
+        trains many trials shortly and only the better ones on. It needs `epochs` of at least `factor`, and a space of
+        at least as many combinations as trials.
       trials: how many; None for Hyperband, which counts its own.
       epochs: passes over a trial's images, at most; Hyperband gives most trials fewer.
       images: training images of a trial; None takes as many as the recipe.
@@ -128,12 +142,22 @@ class SearchConfig:
             raise ConfigError(
                 f"search.trials: Hyperband counts its own trials; null is needed. Received: {self.trials}"
             )
+        if self.oracle == "hyperband" and self.epochs < self.factor:
+            raise ConfigError(
+                f"search.epochs: Hyperband keeps trials on only from search.factor, {self.factor}. "
+                f"Received: {self.epochs}"
+            )
         if self.oracle != "hyperband" and self.trials is None:
             raise ConfigError("search.trials: the number of trials is needed. Received: null")
         for name, least in (("trials", 1), ("epochs", 1), ("images", 1), ("factor", 2), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"search.{name}: must be at least {least}. Received: {value}")
+
+    @property
+    def combinations(self) -> float:
+        """How many different trials the space has."""
+        return math.prod(space.count for space in self.space.values())
 
 
 def parse_search(mapping, model, train) -> SearchConfig:

@@ -307,6 +307,15 @@ def _oracle(search):
         options["max_trials"] = search.trials
     oracle = _durable(kind)(**options)
     oracle.verbose = 0
+    # Of a small space most proposals have been made before; Keras Tuner ends the search after twenty of these in a row.
+    oracle._max_collisions = 10_000
+    if search.oracle == "hyperband":
+        trials = sum(oracle._get_size(bracket, 0) for bracket in range(oracle._get_num_brackets()))
+        if search.combinations < trials:
+            raise ConfigError(
+                f"search.space: Hyperband begins {trials} different trials in {search.epochs} epochs. "
+                f"Received: a space of {search.combinations} combinations"
+            )
     return oracle
 
 

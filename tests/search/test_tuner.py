@@ -25,7 +25,7 @@ from capszoo.search import record
 from capszoo.search import tuner as tuning
 from capszoo.search.best_recipe import best_recipe
 from capszoo.search.drawing import draw
-from capszoo.search.space import lay_over
+from capszoo.search.space import IntegerRange, NumberRange, Space, lay_over
 from capszoo.search.tuner import TrialsFailed, tune
 from capszoo.training.claim import OtherRun
 from capszoo.training.files import Busy, locked
@@ -314,6 +314,46 @@ def test_hyperband_trains_the_better_trials_on_from_where_they_were(small, tmp_p
     left = [abs(row["values"]["train.learning_rate"] - 0.3) for row in first if row["epochs"] == 1]
     assert len(kept) == len(left) == STAGE // 2
     assert max(kept) < min(left)
+
+
+HYPERBAND_OF_NINE = ("search.oracle=hyperband", "search.trials=null", "search.epochs=9", "search.factor=3")
+# Rungs of 9, 5 and 3 trials begin.
+SEVENTEEN = "search.space={train.decay_steps: {int: {min: 1, max: 17}}}"
+SIXTEEN = (
+    "search.space={train.decay_steps: {int: {min: 1, max: 8}}, model.routing: {choice: [dynamic, leaky]}}"
+)
+
+
+def test_hyperband_finds_all_of_a_small_space(small, tmp_path, trainer):
+    rows = tune(small(*HYPERBAND_OF_NINE, SEVENTEEN), tmp_path)
+    assert {row["values"]["train.decay_steps"] for row in rows} == set(range(1, 18))
+    assert rows[0]["epochs"] == 9
+
+
+def test_hyperband_without_a_second_rung_is_refused(small):
+    with pytest.raises(ConfigError, match=r"search\.epochs: Hyperband .*factor, 3\. Received: 2"):
+        small(*HYPERBAND_OF_NINE, "search.epochs=2")
+
+
+def test_hyperband_needs_as_many_combinations_as_trials(small, tmp_path, trainer):
+    with pytest.raises(ConfigError, match=r"begins 17 different trials .*a space of 16 combinations"):
+        tune(small(*HYPERBAND_OF_NINE, SIXTEEN), tmp_path)
+    assert not trainer.calls
+
+
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [
+        ({"min": 2, "max": 9}, 8),
+        ({"min": 2, "max": 9, "step": 3}, 3),
+        ({"min": 1, "max": 8, "step": 2, "log": True}, 4),
+        ({"min": 3, "max": 11, "step": 2, "log": True}, 2),
+        ({"min": 1, "max": 8, "log": True}, 8),
+    ],
+)
+def test_values_of_a_range_are_counted(space, count):
+    assert Space(int=IntegerRange(**space)).count == count
+    assert Space(float=NumberRange(1.0, 2.0)).count == float("inf")
 
 
 def test_a_failed_trial_is_listed_last_with_its_reason(small, tmp_path, monkeypatch):
