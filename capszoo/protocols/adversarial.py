@@ -33,7 +33,7 @@ class Point:
     """A share at one epsilon: `count` of `n` images, and its 95 % Wilson interval.
 
     For targeted attacks `value` is the mean of the shares of all targets; `count` and `n` are sums over them, and the
-    interval is that of as many images as there are: each is attacked towards all other classes.
+    interval is that of this share of as many images as there are: each is attacked towards all other classes.
     """
 
     epsilon: float
@@ -166,7 +166,7 @@ class AttackProtocol(Protocol):
             + (", standardised" if data.preprocessing.get("standardise") else ", in [0, 1]"),
             loss=self.loss,
             steps=f"{BIM_STEPS} steps of {BIM_REACH / BIM_STEPS:g} epsilon",
-            curves=tally.curves(),
+            curves=tally.curves(count),
             gradients=tuple(
                 _gradient_report(name, np.concatenate(parts)) for name, parts in gradients.items()
             ),
@@ -275,23 +275,21 @@ class _Tally:
         count, n = self.counts[curve][epsilon].get(target, (0, 0))
         self.counts[curve][epsilon][target] = count + int(hits.sum()), n + len(hits)
 
-    def curves(self):
+    def curves(self, images):
         return tuple(
             Curve(
                 *curve,
                 "success rate" if curve[-1] else "accuracy",
-                tuple(_point(epsilon, list(targets.values())) for epsilon, targets in points.items()),
+                tuple(_point(epsilon, list(targets.values()), images) for epsilon, targets in points.items()),
             )
             for curve, points in self.counts.items()
         )
 
 
-def _point(epsilon, counts):
-    count, n = map(sum, zip(*counts, strict=True))
-    # Each image is in all targets' counts but that of its own class.
-    times = max(1, len(counts) - 1)
-    interval = wilson(count / times, n / times)
-    return Point(epsilon, float(np.mean([c / m for c, m in counts])), interval, count, n)
+def _point(epsilon, counts, images):
+    """The point of `counts`, a (count, n) for each target, where so many `images` were attacked."""
+    value = float(np.mean([count / n for count, n in counts]))
+    return Point(epsilon, value, wilson(value * images, images), *map(sum, zip(*counts, strict=True)))
 
 
 def _gradient_report(name, gradients):

@@ -78,11 +78,17 @@ class Recipe:
         """The untrained inference model; the arguments replace the data set's own number of classes and shape.
 
         Errors: `ConfigError` for a `num_classes` that is not an integer of at least 2, and for any where the
-        architecture does not classify; naming the key, for what is too large, see `capszoo.models.size`.
+        architecture does not classify; naming the key, for what is too large, see `capszoo.models.size`; for
+        standardised images where they are reconstructed.
         """
-        from capszoo.models.architecture import Classifies, require
+        from capszoo.models.architecture import Classifies, Reconstructs, require
         from capszoo.models.size import check_size
 
+        if self.model.has(Reconstructs) and self.data.preprocessing.get("standardise"):
+            raise config.ConfigError(
+                f"data.standardise: {self.model.section_name!r} reconstructs images in [0, 1]; standardised ones are "
+                "out of its reach. Set it to false, and data.jitter=raw where there is one, or use no decoder."
+            )
         if num_classes is None:
             num_classes = self.data.num_classes
         else:

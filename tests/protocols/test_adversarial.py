@@ -212,10 +212,17 @@ def test_zero_gradients_are_distinguished_by_pixel_and_by_image():
 
 
 def test_the_success_rate_is_the_mean_over_targets_and_not_over_images():
-    point = adversarial._point(0.1, [(1, 10), (90, 100), (9, 110)])
-    assert point.value == pytest.approx((0.1 + 0.9 + 9 / 110) / 3)
     # 110 images, each attacked towards two other classes.
-    assert (point.count, point.n, point.interval) == (100, 220, wilson(50, 110))
+    point = adversarial._point(0.1, [(1, 10), (90, 100), (9, 110)], 110)
+    assert point.value == pytest.approx((0.1 + 0.9 + 9 / 110) / 3)
+    assert (point.count, point.n) == (100, 220)
+    # The interval of this mean, and not of the 100 of 220.
+    assert point.interval == pytest.approx(wilson(point.value * 110, 110))
+    assert point.interval[0] < point.value < point.interval[1]
+
+
+def test_images_of_one_class_are_attacked_towards_all_others():
+    assert adversarial._point(0.1, [(1, 1)] * 9, 1).interval == pytest.approx(wilson(1, 1))
 
 
 def test_the_report_is_json_that_names_data_space_and_loss(measured):

@@ -173,6 +173,16 @@ def test_recipes_build_a_model_that_fits_their_data(path):
     assert recipe.build(3).output["scores"].shape[-1] == 3
 
 
+@pytest.mark.parametrize("model", ["dynamic", "sparse", "vae", "scae"])
+@pytest.mark.parametrize("data", [{"name": "eth80"}, {"name": "synthnorb"}])
+def test_standardised_images_are_not_reconstructed(model, data):
+    with pytest.raises(ConfigError, match=r"data\.standardise: .* reconstructs images in \[0, 1\]"):
+        parse_recipe("a", {"model": {"name": model}, "data": data}).build()
+    plain = {"model": {"name": "dynamic", "channels": 8, "primary_types": 2}}
+    parse_recipe("a", plain | {"data": data | {"standardise": False, "jitter": "raw"}}).build()
+    parse_recipe("a", {"model": plain["model"] | {"decoder": False}, "data": data}).build()
+
+
 def test_the_package_and_its_lists_need_no_backend():
     code = """
 import sys
