@@ -93,7 +93,7 @@ except tf.errors.InvalidArgumentError as error:
     print(next(line for line in str(error).splitlines() if "images" in line))
 
 # %% [markdown]
-# The same network for phones and small boards, with half the bytes:
+# The same network for phones and small boards, with weights of half the bytes:
 
 # %%
 (path,) = bundle.glob("litert/*.float16.tflite")

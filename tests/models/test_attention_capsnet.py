@@ -14,6 +14,7 @@ from capszoo.protocols import LikelihoodProtocol, Subject, likelihood
 from capszoo.protocols.likelihood import gaussian_likelihoods, importance_weights
 from capszoo.training.health import check_health
 from capszoo.training.run import train
+from capszoo.visualize.parse import parent_colours
 from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -199,6 +200,14 @@ def test_drawings_show_parents_and_samples(subject, images):
     drawn = {drawing.name: drawing.figure for drawing in visualize.overview(subject.model, images[:3])}
     assert set(drawn) == {"parse", "samples", "reconstructions"}
     assert len(drawn["parse"].axes) == 9
+    outputs = subject.model.predict(images[:3], verbose=0)
+    colours = parent_colours(outputs["coefficients"].shape[-1])
+    for column, parents in enumerate(outputs["coefficients"]):
+        painted = drawn["parse"].axes[6 + column].images[0].get_array()
+        for patch, colour in zip(parents, painted.reshape(len(parents), 3), strict=True):
+            share = max(patch)
+            (best,) = (k for k, each in enumerate(patch) if each == share)
+            np.testing.assert_allclose(colour, share * colours[best] + 1 - share, atol=1e-5)
     assert visualize.draw_samples(subject.model, 2, 3).axes[0].images[0].get_array().shape == (56, 84)
 
 

@@ -142,8 +142,10 @@ def test_the_drawing_has_a_panel_for_each_capsule_image_and_condition(data):
     label = batch["labels"][0]
     length = np.linalg.norm(shown["feed-forward"][0, label])
     assert figure.axes[1 + label].get_title() == f"{length:.2f}"
-    red = [axes.spines["left"].get_edgecolor()[:3] == (1, 0, 0) for axes in figure.axes[1:11]]
-    assert np.flatnonzero(red) == [label]
+    red = [axes.spines["left"].get_edgecolor()[:3] == (1, 0, 0) for axes in figure.axes]
+    assert batch["labels"][0] != batch["labels"][1]
+    # Rows of eleven panels, three for each image.
+    assert np.flatnonzero(red).tolist() == [11 * row + 1 + batch["labels"][row // 3] for row in range(6)]
 
 
 def test_poses_of_another_number_of_images_are_not_drawn():

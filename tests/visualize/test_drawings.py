@@ -223,6 +223,9 @@ def test_predictions_are_drawn_with_what_is_given(images, outputs):
     colours = [bar.get_facecolor() for bar in axes[10].patches]
     assert colours.count(colours[scores[2].argmax()]) == 1
     np.testing.assert_array_equal(shown(axes[11]), poses[2])
+    # Colours of all images are the same, and zero is in their middle.
+    limit = np.abs(poses).max()
+    assert {panel.images[0].get_clim() for panel in axes[3::4]} == {(-limit, limit)}
 
 
 def test_several_reconstructions_of_an_image_are_drawn_side_by_side(images, outputs):
@@ -467,17 +470,18 @@ def test_the_winning_pose_is_that_of_the_highest_score(matrix_model, pairs):
         np.testing.assert_allclose(poses[image], outputs["poses"][image, winner], atol=1e-6)
 
 
-def test_entries_of_the_pose_are_drawn_against_the_factor_and_other_winners_stand_out():
+@pytest.mark.parametrize("other", [0, 2])
+def test_entries_of_the_pose_are_drawn_against_the_factor_and_other_winners_stand_out(other):
     poses = np.random.default_rng(10).normal(size=(6, 4, 4))
-    values, classes = 20 * np.arange(6), np.array([2, 2, 0, 2, 2, 2])
+    values, classes = 20 * np.arange(6), np.where(np.arange(6) == other, 0, 2)
     figure = visualize.draw_poses(values, poses, classes, "azimuth")
     assert len(figure.axes) == 16
     line, others = figure.axes[1 * 4 + 3].lines
     usual = classes == 2
     np.testing.assert_array_equal(line.get_xdata()[usual], values[usual])
     np.testing.assert_array_equal(line.get_ydata()[usual], poses[usual, 1, 3])
-    assert np.isnan(line.get_ydata()[2])
-    np.testing.assert_array_equal(others.get_xydata(), [[40, poses[2, 1, 3]]])
+    assert np.isnan(line.get_ydata()[other])
+    np.testing.assert_array_equal(others.get_xydata(), [[values[other], poses[other, 1, 3]]])
     assert len(visualize.draw_poses(values, poses.reshape(6, 16)[:, :6], classes, "angle").axes) == 6
     with pytest.raises(ValueError, match=r"Received: 6, 5, 6 views"):
         visualize.draw_poses(values, poses[:5], classes, "azimuth")
