@@ -15,6 +15,7 @@ from capszoo.protocols.attacks import BIM_REACH, BIM_STEPS, bim, fgsm, loss_grad
 from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import wilson
+from capszoo.protocols.subject import require_names
 from capszoo.training.scoring import wrong
 
 ATTACKS = {"fgsm": fgsm, "bim": bim}
@@ -207,9 +208,8 @@ class AttackProtocol(Protocol):
 
 
 def _common_data(subjects):
-    names, data = [subject.name for subject in subjects], subjects[0].recipe.data
-    if len(set(names)) < len(names):
-        raise ConfigError(f"each model needs a name of its own. Received: {', '.join(names)}")
+    require_names(subjects)
+    data = subjects[0].recipe.data
     for subject in subjects:
         other = subject.recipe.data
         # Options that only training knows, such as which toy validates, may differ.

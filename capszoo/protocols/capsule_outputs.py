@@ -57,7 +57,7 @@ def capsule_outputs(model, split, needed=("poses",), batch_size=250, progress=QU
       progress: advances by the images of each batch, or by all where they were known.
 
     Errors: `ConfigError`, with the first batch, for a model without an output of `needed`, and for several labels per
-    image.
+    image; `ValueError` for outputs that are NaN or infinite.
     """
     seen = 0
 
@@ -71,6 +71,9 @@ def capsule_outputs(model, split, needed=("poses",), batch_size=250, progress=QU
         for batch in evaluation_batches(split, batch_size):
             outputs = model.predict_on_batch(batch["images"])
             _require(needed, outputs)
+            for name in set(OUTPUTS) & set(outputs):
+                if not np.isfinite(outputs[name]).all():
+                    raise ValueError(f"the model's output {name!r} has values that are NaN or infinite.")
             if batch["labels"].ndim != 1:
                 raise ConfigError(f"one label per image is needed. Received labels: {batch['labels'].shape}")
             known = {name: np.asarray(outputs[name]) for name in OUTPUTS if name in outputs}

@@ -14,6 +14,7 @@ from capszoo.progress import QUIET
 from capszoo.protocols.protocol import Protocol
 from capszoo.protocols.report import MeasuredReport, of_test_images
 from capszoo.protocols.statistics import mean_interval
+from capszoo.protocols.subject import require_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +134,7 @@ class LikelihoodProtocol(Protocol):
 
 def _common(subjects):
     """Data and noise of all subjects. Errors: `ConfigError`."""
+    require_names(subjects)
     conditions = {(subject.recipe.data, subject.recipe.model.noise) for subject in subjects}
     if len(conditions) != 1:
         raise ConfigError(

@@ -66,9 +66,10 @@ def sparsity_of(poses, labels=None) -> Sparsity:
     """`Sparsity` of poses `[N, O, D]`; labels `[N]` where capsules are classes."""
     lengths = np.linalg.norm(poses, axis=-1)
     root = np.sqrt(lengths.shape[1])
-    # A row of zeros counts as even.
+    # A row of zeros counts as even, and so does a single capsule.
     ratio = lengths.sum(axis=1) / np.maximum(np.linalg.norm(lengths, axis=1), 1e-12)
-    hoyer = np.where(lengths.any(axis=1), (root - ratio) / (root - 1), 0.0)
+    uneven = lengths.any(axis=1) & (lengths.shape[1] > 1)
+    hoyer = np.where(uneven, (root - ratio) / max(root - 1, 1e-12), 0.0)
     sparsity = Sparsity(
         active=float((lengths > THRESHOLD).sum(axis=1).mean()),
         hoyer=float(hoyer.mean()),

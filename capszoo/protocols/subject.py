@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from capszoo.config import ConfigError
+
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
@@ -18,3 +20,10 @@ class Subject:
     recipe: object
     model: object
     step: int | None = None
+
+
+def require_names(subjects):
+    """Errors: `ConfigError` for two subjects of one name, where a report has its results by name."""
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"each model needs a name of its own. Received: {', '.join(names)}")

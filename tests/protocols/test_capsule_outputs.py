@@ -38,6 +38,14 @@ def test_outputs_stand_in_the_order_of_the_images_whatever_the_batches():
     assert progress.counts == [6, 6, 6, 2]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_outputs_that_are_no_numbers_are_named(value):
+    model = Sums()
+    model.weights[0][0] = value
+    with pytest.raises(ValueError, match="output 'poses' has values that are NaN or infinite"):
+        capsule_outputs(model, split_of())
+
+
 def test_a_network_looks_once_at_the_same_images():
     model, progress = Sums(), Recorded()
     first, _ = capsule_outputs(model, split_of())

@@ -47,6 +47,7 @@ def test_one_long_capsule_is_as_sparse_as_can_be_and_equal_ones_not_at_all():
     assert sparsity_of(poses_of(0, 0, 0.7, 0)).hoyer == pytest.approx(1)
     assert sparsity_of(poses_of(0.5, 0.5, 0.5)).hoyer == pytest.approx(0)
     assert sparsity_of(poses_of(0.0, 0.0, 0.0)).hoyer == 0
+    assert sparsity_of(poses_of(0.7)).hoyer == 0
     # (sqrt 4 - 1.4 / sqrt 1) / (sqrt 4 - 1)
     assert sparsity_of(poses_of(0.8, 0.6, 0, 0)).hoyer == pytest.approx(0.6)
 

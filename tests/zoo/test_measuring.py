@@ -7,7 +7,8 @@ from support import Recorded
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.models.objective import set_accuracy
-from capszoo.protocols import evaluate, protocols, provenance, wilson
+from capszoo.progress import QUIET
+from capszoo.protocols import Subject, evaluate, get_protocol, protocols, provenance, wilson
 from capszoo.protocols.statistics import few_interval, mean_interval
 from capszoo.training.scoring import wrong
 from capszoo.zoo.recipes import read_recipe
@@ -123,6 +124,13 @@ def test_names_where_a_model_or_a_recipe_is_needed():
         evaluate("tiny_mnist")
     with pytest.raises(TypeError, match=r"a protocol's name is protocol=\. Received: 'svm'"):
         evaluate(object(), "svm")
+
+
+@pytest.mark.parametrize("protocol", ["attack", "likelihood_comparison"])
+def test_models_of_one_name_are_not_compared(zoo, protocol):
+    subject = Subject("tiny", capszoo.load("tiny_mnist").preset.recipe, None)
+    with pytest.raises(ConfigError, match=r"a name of its own\. Received: tiny, tiny"):
+        get_protocol(protocol).measured([subject, subject], "", QUIET)
 
 
 @pytest.mark.parametrize("names", ["abcdefghij", "9876543210", "abc"])
