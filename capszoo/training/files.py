@@ -18,7 +18,7 @@ def make_folder(path):
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(f"a folder is needed, and a file is in its place: {path}") from error
+        raise NotADirectoryError(f"a folder is needed. File exists: {str(path)!r}") from error
 
 
 @contextlib.contextmanager

@@ -150,10 +150,10 @@ def test_what_does_not_fit_is_one_line_and_exit_status_1(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("evaluate", "first", "--out", "file"), "a folder is needed, and a file is in its place: file"),
+        (("evaluate", "first", "--out", "file"), "a folder is needed. File exists: 'file'"),
         (
             ("evaluate", "first", "--json", "file/a.json"),
-            "a folder is needed, and a file is in its place: file",
+            "a folder is needed. File exists: 'file'",
         ),
         (("evaluate", "first", "--json", "first"), "--json is a folder, and a file is needed: first"),
         (("evaluate", "first", "--protocol", "tset_error"), "unknown protocol 'tset_error'"),
