@@ -111,6 +111,9 @@ class ActiveCapsules(MeanOfImages):
         )
         return (np.linalg.norm(poses[self.condition]["class_capsules"], axis=-1) > THRESHOLD).sum(axis=1)
 
+    def number(self, subject, progress):
+        return {**super().number(subject, progress), "unit": f"of {subject.recipe.data.num_classes}"}
+
 
 for _name, _condition, _promise in (
     (

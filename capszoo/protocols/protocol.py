@@ -95,7 +95,10 @@ class NumberProtocol(Protocol):
 
     @abc.abstractmethod
     def number(self, subject, progress) -> dict:
-        """What a `Measurement` says of a number and of its data: value, interval, wrong, n, data, fingerprint."""
+        """What a `Measurement` says of a number and of its data: value, interval, wrong, n, data, fingerprint.
+
+        The unit too where it depends on the model.
+        """
 
     def measured(self, subjects, command, progress) -> Measurement:
         (subject,) = subjects
@@ -105,13 +108,12 @@ class NumberProtocol(Protocol):
         return Measurement(
             protocol=self.section_name,
             metric=self.metric,
-            **{**said, **plain, "interval": tuple(plain["interval"])},
+            **{"unit": self.unit, **said, **plain, "interval": tuple(plain["interval"])},
             split="test",
             paper=subject.recipe.card.protocols.get(self.section_name),
             seeds=1,
             command=command,
             **provenance.stamp(),
-            unit=self.unit,
         )
 
     def rows(self, result):

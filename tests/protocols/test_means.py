@@ -1,5 +1,6 @@
 """Means over images as measurements: likelihoods, and capsules that stay long."""
 
+import numpy as np
 import pytest
 from support import Recorded, fill
 
@@ -73,7 +74,14 @@ def test_active_capsules_are_those_of_the_report(inferring, protocol, condition)
     measured = get_protocol(protocol, {"images": 6}).measure([inferring])
     layer = SparsityProtocol(images=6).measure([inferring]).layers["class_capsules"]
     assert measured.value == pytest.approx(layer[condition].active)
-    assert measured.n == 6
+    assert (measured.n, measured.unit) == (6, "of 10")
+
+
+def test_active_capsules_are_counted_of_the_classes_there_are(inferring, monkeypatch):
+    protocol = get_protocol("active_feed_forward")
+    monkeypatch.setattr(type(protocol), "values", lambda self, subject, progress: np.array([1.0, 2.0]))
+    monkeypatch.setattr(type(inferring.recipe.data), "num_classes", 7)
+    assert protocol.measure([inferring]).unit == "of 7"
 
 
 def test_a_mean_is_written_with_its_unit(generative):
