@@ -1,4 +1,7 @@
-"""Capsule layers, free of any one paper's architecture."""
+"""Capsule layers, free of any one paper's architecture.
+
+All of them refuse counts that are no integers of at least 1, and what is no routing, with `ValueError`.
+"""
 
 from capszoo.layers.affine_poses import PartCapsules, PartElements
 from capszoo.layers.attention import GaussianCapsules, Patches, TopDownCapsules

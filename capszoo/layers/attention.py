@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.distributions import distributions
 from capszoo.routing.attention import AttentionRouting
 from capszoo.routing.von_mises_fisher import log_von_mises_fisher
@@ -26,6 +27,7 @@ class Patches(keras.layers.Layer):
     def __init__(self, size, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_counts(size=size)
         self.size = size
 
     def build(self, input_shape):
@@ -71,6 +73,7 @@ class GaussianCapsules(keras.layers.Layer):
 
     def __init__(self, num_capsules, pose_dim, **kwargs):
         super().__init__(**kwargs)
+        require_counts(num_capsules=num_capsules, pose_dim=pose_dim)
         self.num_capsules = num_capsules
         self.pose_dim = pose_dim
 
@@ -125,10 +128,7 @@ class TopDownCapsules(keras.layers.Layer):
         super().__init__(**kwargs)
         if rule not in RULES:
             raise ValueError(f"rule must be 'log_density' or 'density'. Received: {rule!r}")
-        if not isinstance(attention, AttentionRouting):
-            raise ValueError(
-                f"the attention must be an AttentionRouting. Received: {type(attention).__name__}"
-            )
+        require_routing(attention, AttentionRouting, "attention")
         self.attention = attention
         self.noise = noise
         self.rule = rule

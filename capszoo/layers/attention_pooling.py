@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class AttentionPooling(keras.layers.Layer):
@@ -28,6 +30,7 @@ class AttentionPooling(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        require_counts(num_capsules=num_capsules, num_values=num_values)
         self.num_capsules = num_capsules
         self.num_values = num_values
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 from capszoo.routing.by_image import Votes
@@ -51,10 +52,10 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
         super().__init__(**kwargs)
         if len(types) != len(windows):
             raise ValueError(f"types and windows must be equally many. Received: {types} and {windows}")
-        if not isinstance(routing, InvertedAttentionRouting):
-            raise ValueError(
-                f"the routing must be an InvertedAttentionRouting. Received: {type(routing).__name__}"
-            )
+        for count, (kernel_size, strides) in zip(types, windows, strict=True):
+            require_counts(types=count, kernel_size=kernel_size, strides=strides)
+        require_counts(num_classes=num_classes)
+        require_routing(routing, InvertedAttentionRouting)
         self.types, self.windows = tuple(types), tuple(tuple(window) for window in windows)
         self.num_classes = num_classes
         self.routing = routing

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 
@@ -31,6 +32,8 @@ class DenseCapsules(Routes, keras.layers.Layer):
 
     def __init__(self, num_capsules, pose_dim, routing, **kwargs):
         super().__init__(**kwargs)
+        require_counts(num_capsules=num_capsules, pose_dim=pose_dim)
+        require_routing(routing)
         self.num_capsules = num_capsules
         self.pose_dim = pose_dim
         self.routing = routing

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.outputs import Float32Outputs, convolved
 from capszoo.routing.squash import exponential_squash
 
@@ -30,6 +31,7 @@ class DepthwisePrimaryCapsules(Float32Outputs, keras.layers.Layer):
 
     def __init__(self, types, pose_dim, kernel_size, strides=1, **kwargs):
         super().__init__(**kwargs)
+        require_counts(types=types, pose_dim=pose_dim, kernel_size=kernel_size, strides=strides)
         self.types = types
         self.pose_dim = pose_dim
         self.kernel_size = kernel_size

@@ -10,6 +10,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.distributions import distributions, require_distributions
 
 
@@ -109,6 +110,7 @@ class PartsFromObjects(keras.layers.Layer):
     ):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_counts(num_objects=num_objects, num_parts=num_parts)
         self.num_objects, self.num_parts = num_objects, num_parts
         self.temperature = temperature
         self.clutter, self.clutter_deviation, self.off_deviation = clutter, clutter_deviation, off_deviation

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 from capszoo.routing.heinsen import HeinsenRouting, SharedVotes
@@ -38,8 +39,8 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
 
     def __init__(self, types, routing, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(routing, HeinsenRouting):
-            raise ValueError(f"the routing must be a HeinsenRouting. Received: {type(routing).__name__}")
+        require_counts(types=types)
+        require_routing(routing, HeinsenRouting)
         self.types = types
         self.routing = routing
         self._procedure = None

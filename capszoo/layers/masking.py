@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class MostActive(keras.layers.Layer):
@@ -16,8 +18,7 @@ class MostActive(keras.layers.Layer):
     def __init__(self, count=1, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        if count < 1:
-            raise ValueError(f"count must be at least 1. Received: {count!r}")
+        require_counts(count=count)
         self.count = count
 
     def call(self, activations):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.outputs import Float32Outputs
 from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
@@ -70,6 +71,8 @@ class _RoutedCapsules(Routes, _PosedCapsules):
 
     def __init__(self, types, routing, pose="matrix", **kwargs):
         super().__init__(pose=pose, **kwargs)
+        require_counts(types=types)
+        require_routing(routing)
         self.types = types
         self.routing = routing
         # Traced once for each count, also where layers run eagerly.
@@ -191,6 +194,7 @@ class MatrixPrimaryCapsules(Float32Outputs, _PosedCapsules):
 
     def __init__(self, types, pose="matrix", **kwargs):
         super().__init__(pose=pose, **kwargs)
+        require_counts(types=types)
         self.types = types
 
     def build(self, input_shape):
@@ -241,6 +245,7 @@ class ConvCapsules(_RoutedCapsules):
 
     def __init__(self, types, kernel_size, strides, routing, pose="matrix", **kwargs):
         super().__init__(types, routing, pose, **kwargs)
+        require_counts(kernel_size=kernel_size, strides=strides)
         self.kernel_size = kernel_size
         self.strides = strides
 

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from capszoo.layers.affine_poses import NUMBERS, affine_poses, noisy
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.generative import compose
 
 
@@ -25,6 +26,7 @@ class SeparateDense(keras.layers.Layer):
 
     def __init__(self, units, activation=None, use_bias=True, **kwargs):
         super().__init__(**kwargs)
+        require_counts(units=units)
         self.units = units
         self.activation = keras.activations.get(activation)
         self.use_bias = use_bias
@@ -81,6 +83,7 @@ class ObjectVotes(keras.layers.Layer):
     def __init__(self, num_parts, noise=2.0, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_counts(num_parts=num_parts)
         self.num_parts, self.noise = num_parts, noise
         self.seed_generator = keras.random.SeedGenerator()
 

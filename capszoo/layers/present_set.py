@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.set_transformer import repeated
 
 # Under presences, so that an absent element has a logarithm.
@@ -31,6 +32,7 @@ class PresentAttention(keras.layers.Layer):
 
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
+        require_counts(units=units)
         self.units = units
         self.queries, self.values, self.output_layer = (
             dense(units, name, self.dtype_policy) for name in ("queries", "values", "output")
@@ -108,6 +110,7 @@ class PresentSeedPooling(keras.layers.Layer):
 
     def __init__(self, seeds, units, **kwargs):
         super().__init__(**kwargs)
+        require_counts(seeds=seeds)
         self.num_seeds, self.units = seeds, units
         self.attention = PresentAttention(units, name="attention", dtype=self.dtype_policy)
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from capszoo.layers import fourier
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.outputs import Float32Outputs, convolved
 from capszoo.routing import cpu
 from capszoo.routing.squash import squash
@@ -24,7 +25,8 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
 
     Squash runs in float32 under every dtype policy, and poses leave in float32. On a CPU, whole batches are convolved
     by Fourier transforms where these save time, 256 channels of a 9x9 kernel of stride 2 for instance (`fourier`).
-    Errors: `ValueError` for a padding other than "valid" or "same", and for a feature map smaller than the kernel.
+    Errors: `ValueError` for a count below one, for a padding other than "valid" or "same", and for a feature map
+    smaller than the kernel.
     Source: Sabour et al. 2017, section 4 and the authors' code.
     Differs from the paper: the authors' code multiplies by softmax(0) = 1 / types before the squash, which the text
     does not mention; `scale` chooses.
@@ -34,6 +36,7 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
         super().__init__(**kwargs)
         if padding not in ("valid", "same"):
             raise ValueError(f"padding must be 'valid' or 'same'. Received: {padding!r}")
+        require_counts(types=types, pose_dim=pose_dim, kernel_size=kernel_size, strides=strides)
         self.types = types
         self.pose_dim = pose_dim
         self.kernel_size = kernel_size

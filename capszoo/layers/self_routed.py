@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts, require_routing
 from capszoo.layers.routes import Routes
 from capszoo.routing.self_routing import SelfRouting
 
@@ -34,8 +35,8 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
 
     def __init__(self, num_capsules, routing, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(routing, SelfRouting):
-            raise ValueError(f"the routing must be a SelfRouting. Received: {type(routing).__name__}")
+        require_counts(num_capsules=num_capsules)
+        require_routing(routing, SelfRouting)
         self.num_capsules = num_capsules
         self.routing = routing
 

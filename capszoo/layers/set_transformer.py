@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class SetAttention(keras.layers.Layer):
@@ -25,6 +27,7 @@ class SetAttention(keras.layers.Layer):
 
     def __init__(self, units=128, heads=4, **kwargs):
         super().__init__(**kwargs)
+        require_counts(units=units, heads=heads)
         if units % heads:
             raise ValueError(f"heads must divide units, {units}. Received: {heads}")
         self.units, self.heads = units, heads
@@ -79,6 +82,7 @@ class InducedSetAttention(keras.layers.Layer):
 
     def __init__(self, units=128, heads=4, points=32, **kwargs):
         super().__init__(**kwargs)
+        require_counts(points=points)
         self.units, self.heads, self.points = units, heads, points
         self.gather = SetAttention(units, heads, name="gather", dtype=self.dtype_policy)
         self.spread = SetAttention(units, heads, name="spread", dtype=self.dtype_policy)
@@ -117,6 +121,7 @@ class SeedPooling(keras.layers.Layer):
 
     def __init__(self, seeds, units=128, heads=4, **kwargs):
         super().__init__(**kwargs)
+        require_counts(seeds=seeds)
         self.num_seeds, self.units, self.heads = seeds, units, heads
         self.attention = SetAttention(units, heads, name="attention", dtype=self.dtype_policy)
 

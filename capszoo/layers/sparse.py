@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.dense import DenseCapsules
 
 
@@ -128,8 +129,7 @@ class SparseMask(keras.layers.Layer):
             raise ValueError(f"gamma must be at least 0. Received: {gamma}")
         if boost_step < 0:
             raise ValueError(f"boost_step must be at least 0. Received: {boost_step}")
-        if boost_every < 1:
-            raise ValueError(f"boost_every must be at least 1. Received: {boost_every}")
+        require_counts(boost_every=boost_every)
         if not 0 <= decay <= 1:
             raise ValueError(f"decay must be in [0, 1]. Received: {decay}")
         least, most = frequencies

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
 from capszoo.layers.present_set import dense
 from capszoo.layers.templates import warp
 
@@ -42,6 +43,7 @@ class TemplateMixture(keras.layers.Layer):
     def __init__(self, num_parts, image_shape, template_size=11, deviation=1.0, hidden=32, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_counts(num_parts=num_parts, template_size=template_size, hidden=hidden)
         self.num_parts = num_parts
         self.image_shape = tuple(image_shape)
         self.template_size = template_size

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_counts
+
 # Least magnitude of a pose's determinant: a template is drawn no thinner, so that its pose has an inverse.
 LEAST_DETERMINANT = 1e-3
 
@@ -31,6 +33,7 @@ class TemplateRenderer(keras.layers.Layer):
     def __init__(self, num_parts, image_shape, template_size=12, **kwargs):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        require_counts(num_parts=num_parts, template_size=template_size)
         self.num_parts = num_parts
         self.image_shape = tuple(image_shape)
         self.template_size = template_size

@@ -5,18 +5,41 @@ import numpy as np
 import pytest
 
 from capszoo.layers import (
+    AttentionPooling,
+    ConcurrentCapsules,
     ConvCapsules,
     CoordinateChannels,
+    DenseCapsules,
     DepthwisePrimaryCapsules,
+    GaussianCapsules,
     HeinsenCapsules,
+    InducedSetAttention,
     MaskCapsules,
+    MatrixPrimaryCapsules,
+    MostActive,
     NormalisedClassCapsules,
+    ObjectVotes,
+    PartsFromObjects,
+    Patches,
+    PresentSeedPooling,
     PrimaryCapsules,
+    SeedPooling,
     SelfRoutedClassCapsules,
+    SeparateDense,
     SharedClassCapsules,
+    SparseMask,
+    TemplateMixture,
+    TemplateRenderer,
     TopDownCapsules,
 )
-from capszoo.routing import DynamicRouting, EMRouting, SelfRouting, VariationalBayesRouting
+from capszoo.routing import (
+    DynamicRouting,
+    EMRouting,
+    HeinsenRouting,
+    InvertedAttentionRouting,
+    SelfRouting,
+    VariationalBayesRouting,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +120,64 @@ def test_coordinates_stand_beside_grey_levels():
 def test_layers_that_are_made_for_one_routing_take_no_other(layer, name):
     with pytest.raises(ValueError, match=f"must be {name}. Received: DynamicRouting"):
         layer(DynamicRouting())
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "2", (3, 3), None])
+@pytest.mark.parametrize(
+    ("layer", "counts"),
+    [
+        (AttentionPooling, {"num_capsules": 2, "num_values": 3}),
+        (ConvCapsules, {"types": 2, "kernel_size": 3, "strides": 1, "routing": EMRouting()}),
+        (DenseCapsules, {"num_capsules": 2, "pose_dim": 4, "routing": DynamicRouting()}),
+        (DepthwisePrimaryCapsules, {"types": 2, "pose_dim": 4, "kernel_size": 3, "strides": 1}),
+        (GaussianCapsules, {"num_capsules": 2, "pose_dim": 4}),
+        (HeinsenCapsules, {"types": 2, "routing": HeinsenRouting()}),
+        (InducedSetAttention, {"units": 4, "heads": 1, "points": 2}),
+        (MatrixPrimaryCapsules, {"types": 2}),
+        (MostActive, {"count": 1}),
+        (ObjectVotes, {"num_parts": 2}),
+        (PartsFromObjects, {"num_objects": 2, "num_parts": 2}),
+        (Patches, {"size": 2}),
+        (PresentSeedPooling, {"seeds": 1, "units": 4}),
+        (PrimaryCapsules, {"types": 2, "pose_dim": 4, "kernel_size": 3, "strides": 1}),
+        (SeedPooling, {"seeds": 1, "units": 4, "heads": 1}),
+        (SelfRoutedClassCapsules, {"num_capsules": 2, "routing": SelfRouting()}),
+        (SeparateDense, {"units": 2}),
+        (SparseMask, {"boost_every": 1}),
+        (TemplateMixture, {"num_parts": 2, "template_size": 3, "hidden": 2, "image_shape": (8, 8, 1)}),
+        (TemplateRenderer, {"num_parts": 2, "template_size": 3, "image_shape": (8, 8, 1)}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_counts_are_integers_of_at_least_one(layer, counts, count):
+    layer(**counts)
+    for name in [name for name, value in counts.items() if isinstance(value, int)]:
+        with pytest.raises(ValueError, match=rf"{name} must be (at least 1|an integer)\. Received: "):
+            layer(**{**counts, name: count})
+
+
+@pytest.mark.parametrize(
+    ("types", "windows", "classes"),
+    [((0,), ((3, 1),), 2), ((2,), ((0, 1),), 2), ((2,), ((3, 0),), 2), ((2,), ((3, 1),), 0)],
+)
+def test_counts_of_concurrent_layers_are_at_least_one(types, windows, classes):
+    with pytest.raises(ValueError, match=r" must be at least 1\. Received: 0"):
+        ConcurrentCapsules(types, windows, classes, InvertedAttentionRouting())
+
+
+@pytest.mark.parametrize("routing", ["dynamic", None, DynamicRouting, {"num_iterations": 3}])
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        (lambda routing: ConvCapsules(2, 3, 1, routing), "a Routing"),
+        (lambda routing: DenseCapsules(2, 4, routing), "a Routing"),
+        (lambda routing: SharedClassCapsules(2, routing), "a Routing"),
+        (lambda routing: ConcurrentCapsules((2,), ((3, 1),), 2, routing), "an InvertedAttentionRouting"),
+        (lambda routing: HeinsenCapsules(2, routing), "a HeinsenRouting"),
+        (lambda routing: SelfRoutedClassCapsules(2, routing), "a SelfRouting"),
+    ],
+    ids=["conv", "dense", "classes", "concurrent", "heinsen", "self"],
+)
+def test_what_is_no_routing_is_refused(layer, kind, routing):
+    with pytest.raises(ValueError, match=f"the routing must be {kind}. Received: {type(routing).__name__}"):
+        layer(routing)
