@@ -48,7 +48,7 @@ class DenseCapsules(Routes, keras.layers.Layer):
             shape=(self.children, input_shape[-1], self.num_capsules, self.pose_dim),
             initializer=keras.initializers.TruncatedNormal(stddev=0.1),
         )
-        self.routing.build((None, self.children, self.num_capsules, self.pose_dim))
+        self.build_routing((None, self.children, self.num_capsules, self.pose_dim))
 
     def votes(self, poses):
         """Votes `[B, I, O, pose_dim]` of the children's poses `[B, ..., D]`."""

@@ -58,7 +58,7 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer, autocast=False)
         shape = *own, self.types, self.rows, self.width
         self.bias = self.add_weight(name="bias", shape=shape, initializer="zeros", autocast=False)
-        self.routing.build((None, self.children, self.types, self.rows * self.width))
+        self.build_routing((None, self.children, self.types, self.rows * self.width))
 
     def parent_shapes(self, batch):
         """See `Routes`."""

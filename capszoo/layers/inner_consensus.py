@@ -126,7 +126,7 @@ class NormalisedClassCapsules(_NormalisedVotes, _ClassCapsules):
         self.take_only(capsules_shape)
         *grid, children = capsules_shape[1][1:]
         self._add_kernel((*grid, children), None)
-        self.routing.build((None, math.prod(grid) * children, self.types, POSE_SIDE**2))
+        self.build_routing((None, math.prod(grid) * children, self.types, POSE_SIDE**2))
 
     def votes(self, poses):
         """Votes `[I, O, D, B]` of poses `[types * D, B, H, W]`; a matrix is listed column by column."""

@@ -254,11 +254,9 @@ class ConvCapsules(_RoutedCapsules):
         *grid, children = capsules_shape[1][1:]
         self.neighbourhood = Neighbourhood(self.kernel_size, self.strides, tuple(grid))
         self._add_kernel((self.kernel_size, self.kernel_size, children), 0.3)
-        if getattr(self.routing, "neighbourhood", None) not in (None, self.neighbourhood):
-            raise ValueError(f"a routing belongs to one layer; {self.routing!r} is another's already.")
-        self.routing.neighbourhood = self.neighbourhood
         seen = self.neighbourhood.taps * children
-        self.routing.build((None, *self.neighbourhood.parent_grid, seen, self.types, POSE_SIDE**2))
+        votes_shape = None, *self.neighbourhood.parent_grid, seen, self.types, POSE_SIDE**2
+        self.build_routing(votes_shape, self.neighbourhood)
 
     def votes(self, poses):
         """Votes `[I, O, D, B, H', W']` of poses `[types * D, B, H, W]`; a matrix is listed column by column."""
@@ -348,7 +346,7 @@ class SharedClassCapsules(_ClassCapsules):
         self.grid = tuple(grid)
         self._add_kernel((children,), 0.01)
         seen = math.prod(grid) * children
-        self.routing.build((None, seen, self.types, POSE_SIDE**2))
+        self.build_routing((None, seen, self.types, POSE_SIDE**2))
 
     def votes(self, poses):
         """Votes `[I, O, D, B]` of poses `[types * D, B, H, W]`; a matrix is listed column by column."""

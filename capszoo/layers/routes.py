@@ -11,7 +11,7 @@ class Routes(abc.ABC):
     """A layer of capsules with a routing: the contract that drawings and benchmarks know such layers by.
 
     where:
-      routing: a `capszoo.routing.Routing`, an argument of the layer.
+      routing: a `capszoo.routing.Routing`, an argument of the layer, and of no other one.
       posed: whether parents have poses, which votes predict.
 
     The layer takes `num_iterations`, an int or a tensor, in place of the routing's own count, and with
@@ -50,6 +50,20 @@ class Routes(abc.ABC):
         self.input_spec = keras.tree.map_shape_structure(
             lambda shape: keras.InputSpec(shape=(None, *shape[1:])), shapes
         )
+
+    def build_routing(self, votes_shape, neighbourhood=None):
+        """Builds the routing for votes of that shape.
+
+        where:
+          neighbourhood: which children a parent sees, of a routing that must know; None where all parents see all.
+
+        Errors: `ValueError` for a routing that is built already, be it by another layer.
+        """
+        if self.routing.built:
+            raise ValueError(f"a routing belongs to one layer; {self.routing!r} is built already.")
+        if neighbourhood is not None:
+            self.routing.neighbourhood = neighbourhood
+        self.routing.build(votes_shape)
 
     def compute_output_shape(self, children_shape):
         if not self.built:

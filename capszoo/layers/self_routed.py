@@ -49,7 +49,7 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
         shape = self.children, poses_shape[-1], self.num_capsules
         initializer = keras.initializers.TruncatedNormal(stddev=0.01)
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=initializer)
-        self.routing.build((None, self.children, self.num_capsules, 1))
+        self.build_routing((None, self.children, self.num_capsules, 1))
 
     def parent_shapes(self, batch):
         """See `Routes`."""

@@ -181,3 +181,21 @@ def test_counts_of_concurrent_layers_are_at_least_one(types, windows, classes):
 def test_what_is_no_routing_is_refused(layer, kind, routing):
     with pytest.raises(ValueError, match=f"the routing must be {kind}. Received: {type(routing).__name__}"):
         layer(routing)
+
+
+@pytest.mark.parametrize(
+    ("routing", "layer", "shapes"),
+    [
+        (DynamicRouting, lambda routing: DenseCapsules(2, 4, routing), (6, 4)),
+        (EMRouting, lambda routing: SharedClassCapsules(2, routing), ((5, 5, 3, 4, 4), (5, 5, 3))),
+        (HeinsenRouting, lambda routing: HeinsenCapsules(2, routing), ((6, 4, 4), (6,))),
+        (SelfRouting, lambda routing: SelfRoutedClassCapsules(2, routing), ((5, 5, 3, 4), (5, 5, 3))),
+    ],
+    ids=["dense", "classes", "heinsen", "self"],
+)
+def test_a_routing_of_another_layer_is_refused(routing, layer, shapes):
+    routing = routing()
+    children = keras.tree.map_shape_structure(keras.Input, shapes)
+    layer(routing)(children)
+    with pytest.raises(ValueError, match="a routing belongs to one layer"):
+        layer(routing)(children)
