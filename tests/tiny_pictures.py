@@ -31,8 +31,12 @@ def write_folder(folder, count=30, splits=("",)):
     return folder
 
 
-def prepare(folder, name, count=20, secret=False):
-    """The same pictures as TensorFlow Datasets prepares a set, with one split; or a test split too, without labels."""
+def prepare(folder, name, count=20, test=None):
+    """The same pictures as TensorFlow Datasets prepares a set, with one split; or a test split too.
+
+    where:
+      test: "labelled" or "secret", which labels the test split has; None for no such split.
+    """
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
@@ -55,6 +59,6 @@ def prepare(folder, name, count=20, secret=False):
         features=tfds.features.FeaturesDict(
             {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=list(CLASSES))}
         ),
-        split_datasets={"train": dataset(True)} | ({"test": dataset(False)} if secret else {}),
+        split_datasets={"train": dataset(True)} | ({"test": dataset(test == "labelled")} if test else {}),
         data_dir=str(folder),
     )

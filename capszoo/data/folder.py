@@ -54,7 +54,8 @@ class Folder(LabelledPictures):
         unknown = splits - KNOWN
         if self._split_by_folder and not unknown:
             return
-        if not (self._split_by_folder or (names and names == splits)):
+        # One class may be called like a split.
+        if not (self._split_by_folder or len(splits) > 1 or (names and names == splits)):
             return
         raise ConfigError(
             f"{self.path}: splits are folders train, test and, if there is one, validation; without train and test "

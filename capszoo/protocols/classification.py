@@ -55,7 +55,7 @@ class ShareOfWrong(NumberProtocol):
             "interval": wilson(mistakes, len(split)),
             "wrong": mistakes,
             "n": len(split),
-            "data": data.section_name,
+            "data": data.set_name,
             "fingerprint": split.fingerprint(),
         }
 

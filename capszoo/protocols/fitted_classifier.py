@@ -69,8 +69,8 @@ class FittedData:
     fitted: DataSet
 
     @property
-    def section_name(self) -> str:
-        return self.tested.section_name
+    def set_name(self) -> str:
+        return self.tested.set_name
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

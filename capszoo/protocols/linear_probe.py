@@ -67,8 +67,8 @@ class OnCanvas:
     pad: int
 
     @property
-    def section_name(self):
-        return self.data.section_name
+    def set_name(self):
+        return self.data.set_name
 
     @property
     def image_shape(self):

@@ -36,7 +36,7 @@ class MeanOfImages(NumberProtocol):
             "interval": mean_interval(values),
             "wrong": None,
             "n": len(values),
-            "data": data.section_name,
+            "data": data.set_name,
             "fingerprint": data.open("test").fingerprint(),
         }
 

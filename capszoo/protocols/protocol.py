@@ -200,7 +200,7 @@ def _own_recipe(model):
     known, own = preset.recipe.data.class_names, model.class_names
     if own and tuple(own) != tuple(known):
         raise ConfigError(
-            f"{preset.recipe.data.section_name} has images of {len(known)} classes. Received: a model of {len(own)}, "
+            f"{preset.recipe.data.set_name} has images of {len(known)} classes. Received: a model of {len(own)}, "
             f"{', '.join(own)} instead of {', '.join(known)}; give a recipe whose data have these."
         )
     return preset.recipe

@@ -52,7 +52,7 @@ def of_test_images(data, n, command):
     """The fields of a `MeasuredReport` of `n` test images of the data set `data`, measured now by `command`."""
     return {
         "n": n,
-        "data": data.section_name,
+        "data": data.set_name,
         "split": "test",
         "fingerprint": data.open("test").fingerprint(),
         "command": command,

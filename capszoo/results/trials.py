@@ -87,7 +87,7 @@ class Results:
         if preset.card is None:
             return None
         data = self._read(trial, trial.overrides).data
-        return preset.card if preset.card.trained_on == data.section_name else None
+        return preset.card if preset.card.trained_on == data.set_name else None
 
     def published_card(self, trial):
         """The card of the published weights that a trial's training is, the seed too; else None."""

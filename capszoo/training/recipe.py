@@ -181,7 +181,7 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
         name,
         config.parse_section("model", mapping.get("model")),
         data,
-        data.section_name,
+        data.set_name,
         train,
         config.parse(CardConfig, mapping.get("card", {}), "card"),
         _parse_stages(mapping),

@@ -63,8 +63,8 @@ class Preset:
 
     @property
     def dataset(self) -> str:
-        """The data set of the recipe."""
-        return self.mapping["data"]["name"]
+        """The data set of the recipe, as `DataSet.set_name` says it."""
+        return recipes.dataset_of(self.mapping["data"])
 
 
 def get_preset(name: str) -> Preset:

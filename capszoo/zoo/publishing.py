@@ -255,7 +255,7 @@ def make_card(recipe, model, run, best, metrics, files) -> Card:
         deviations=recipe.card.deviations,
         parameters=trainable_parameters(model),
         dataset=recipe.dataset,
-        trained_on=recipe.data.section_name,
+        trained_on=recipe.data.set_name,
         training_split=f"{recipe.train.images or len(train):,} images of the training set",
         training_fingerprint=train.fingerprint(),
         preprocessing=_preprocessing(recipe.data),

@@ -90,15 +90,20 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     try:
         recipe = parse_recipe(name, config.apply_overrides(written, overrides))
         require_numbers(recipe.card.protocols)
-        dataset = written.get("data", {}).get("name", recipe.dataset)
+        dataset = dataset_of({"name": recipe.data.section_name, **(written.get("data") or {})})
         if (
-            dataset != recipe.data.section_name
+            dataset != recipe.data.set_name
             and parse_recipe(name, written).data.benchmark != recipe.data.benchmark
         ):
             recipe = dataclasses.replace(recipe, card=recipe.card.without_papers())
         return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error
+
+
+def dataset_of(data: dict) -> str:
+    """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
+    return data["name"] if data["name"] != "tfds" else data.get("set") or "tfds"
 
 
 def require_numbers(protocols):

@@ -1,6 +1,7 @@
 """What every registered data set obeys, on tiny copies in the published formats."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from capszoo.data import affnist, coil20, eth80, smallnorb
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import ArraySplit, RenderedSplit
 from capszoo.data.tfds import Tfds
+from capszoo.zoo.recipes import dataset_of, parse_recipe
 
 SPLITS = ("train", "validation", "test")
 # Options that fit the tiny copies; a data set that is not named here is read with its defaults.
@@ -55,7 +57,8 @@ def copies(tmp_path_factory):
         savemat(root / "affnist" / f"{name}.mat", {"affNISTdata": {"image": images, "label_int": labels}})
     tiny_pictures.write_folder(root / "pictures")
     tiny_pictures.prepare(root, "tiny_pictures")
-    tiny_pictures.prepare(root, "tiny_secrets", secret=True)
+    tiny_pictures.prepare(root, "tiny_secrets", test="secret")
+    tiny_pictures.prepare(root, "tiny_tested", test="labelled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(OPTIONS, "folder", {"path": str(root / "pictures"), "shift": 1})
         patch.setenv("CAPSZOO_DATA_DIR", str(root))
@@ -120,6 +123,23 @@ def test_a_test_split_without_labels_is_none():
         "test": 12,
     }
     assert min(found.min() for found in labels.values()) == 0
+
+
+def test_where_a_test_split_is_published_none_is_taken_out_of_training_images():
+    data = Tfds(set="tiny_tested", test=0.2, validation=0.1)
+    assert [len(data.open(split).labels) for split in SPLITS] == [54, 6, 60]
+
+
+def test_plain_data_call_it_as_it_calls_itself(data):
+    assert dataset_of(config.to_mapping(data)) == data.set_name
+
+
+def test_a_set_is_known_by_its_own_name():
+    data = Tfds(set="tiny_pictures")
+    assert (data.set_name, data.benchmark) == ("tiny_pictures", "tiny_pictures")
+    mapping = {"model": {"name": "dynamic", "channels": 4}, "data": config.to_mapping(data)}
+    model = SimpleNamespace(predict_on_batch=lambda images: {"scores": np.eye(3)[np.zeros(len(images), int)]})
+    assert capszoo.evaluate(model, parse_recipe("striped", mapping)).data == "tiny_pictures"
 
 
 def test_as_plain_data_it_is_the_same_again(data):

@@ -68,6 +68,13 @@ def test_splits_are_not_taken_for_classes_nor_passed_over(tmp_path, splits):
         Folder(path=str(root))
 
 
+def test_a_folder_beside_splits_does_not_make_them_classes(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=2, splits=("train", "val"))
+    (root / "annotations").mkdir()
+    with pytest.raises(ConfigError, match="Received: annotations, train, val"):
+        Folder(path=str(root))
+
+
 def test_a_class_may_be_called_like_a_split(tmp_path):
     root = write_folder(tmp_path / "pictures", count=2)
     (root / CLASSES[0]).rename(root / "test")
@@ -100,6 +107,24 @@ def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):
     (root / CLASSES[0] / "0.png").rename(root / CLASSES[0] / ".ipynb_checkpoints" / "0.png")
     data = Folder(path=str(root), test=0.25, validation=0.25)
     assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 11
+
+
+def test_hidden_files_are_passed_over(tmp_path):
+    root = write_folder(tmp_path / "pictures", count=4)
+    (root / CLASSES[0] / "._0.png").write_bytes(b"what macOS keeps of a file elsewhere")
+    data = Folder(path=str(root), test=0.25, validation=0.25)
+    assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 12
+
+
+def test_files_that_have_changed_are_read_again(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "pictures", count=2)), test=0.5, validation=0)
+    before = data.open("train").images.copy()
+    for path in (tmp_path / "pictures" / CLASSES[0]).iterdir():
+        Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    after = data.open("train").images
+    np.testing.assert_array_equal(after[0], 255 - before[0])
+    np.testing.assert_array_equal(after[1:], before[1:])
 
 
 def test_a_folder_is_no_picture_whatever_its_name(tmp_path):

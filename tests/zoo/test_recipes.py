@@ -11,6 +11,7 @@ from tiny import RECIPE
 from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.zoo import recipes
+from capszoo.zoo.listing import list_models
 from capszoo.zoo.recipes import parse_recipe, read_recipe
 
 NAMES = recipes.names()
@@ -28,6 +29,21 @@ def test_a_stage_that_a_recipe_does_not_have_is_no_new_one():
     assert read_recipe("probabilistic_mnist", ["stages.parts.train.epochs=2"]).stages[0].train.epochs == 2
     with pytest.raises(ConfigError, match=r"stages\.part: unknown stage; did you mean 'parts'"):
         read_recipe("probabilistic_mnist", ["stages.part.train.epochs=2"])
+
+
+def test_the_numbers_of_a_set_are_not_those_of_another_one():
+    cifar = read_recipe("inverted_attention_cifar10")
+    assert (cifar.dataset, cifar.card.protocols) == ("cifar10", {"test_error": 0.0486})
+    other = read_recipe("inverted_attention_cifar10", ["data.set=svhn_cropped"])
+    assert (other.dataset, other.data.set_name, other.card.protocols) == (
+        "cifar10",
+        "svhn_cropped",
+        {"test_error": None},
+    )
+
+
+def test_a_set_of_tensorflow_datasets_is_found_by_its_name():
+    assert list_models(dataset="cifar10") == ["inverted_attention_cifar10"]
 
 
 def test_a_rate_of_given_weights_needs_some():
