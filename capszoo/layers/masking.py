@@ -12,7 +12,7 @@ class MostActive(keras.layers.Layer):
 
     What masks the decoder at inference, when there are no labels (Sabour et al. 2017, section 4.1). Of equal
     activations the lower index comes first. Compares in float32 under every dtype policy.
-    Errors: `ValueError` for a count below one.
+    Errors: `ValueError` for a count below one, and for fewer capsules than are selected.
     """
 
     def __init__(self, count=1, **kwargs):
@@ -22,6 +22,8 @@ class MostActive(keras.layers.Layer):
         self.count = count
 
     def call(self, activations):
+        if self.count > activations.shape[-1]:
+            raise ValueError(f"{self.count} capsules cannot be selected. Received: {activations.shape[-1]}")
         _, indices = ops.top_k(activations, self.count)
         return ops.one_hot(indices, activations.shape[-1], dtype="float32")
 

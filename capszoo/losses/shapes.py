@@ -6,8 +6,7 @@ def require_shape(targets, outputs, what="targets"):
     received, expected = tuple(targets.shape), tuple(outputs.shape)
     # A graph may not know a size.
     same = len(received) == len(expected) and all(
-        size is None or other is None or size == other
-        for size, other in zip(received[1:], expected[1:], strict=True)
+        size is None or other is None or size == other for size, other in zip(received, expected, strict=True)
     )
     if not same:
         raise ValueError(f"{what} must have the shape of the outputs, {expected}. Received: {received}")

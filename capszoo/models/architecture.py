@@ -51,10 +51,10 @@ class Architecture(abc.ABC):
         Errors: `ValueError` for more labels per image than the loss takes.
         """
 
-    def network(self, images, outputs) -> ImageModel:
+    def network(self, images, outputs, labels_per_image=1) -> ImageModel:
         """The functional model from `images`, a symbolic input, to the dict `outputs`; it knows this architecture."""
         model = ImageModel(images, outputs, name=self.section_name)
-        model.architecture = self
+        model.architecture, model.labels_per_image = self, labels_per_image
         return model
 
     def has(self, role) -> bool:

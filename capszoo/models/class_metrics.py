@@ -9,7 +9,8 @@ from capszoo.models.objective import set_accuracy
 class OfClasses(keras.metrics.Metric):
     """A Keras metric of `scores [B, O]` and of 1 for each class of an image, 0 for the others.
 
-    Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`.
+    Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`. Of
+    an image without a valid label a metric gets NaN, a sparse one the class -1.
 
     where:
       metric: as `compile` takes it: a name, a function or a `keras.metrics.Metric`. "accuracy" is the
@@ -31,7 +32,11 @@ class OfClasses(keras.metrics.Metric):
             raise ValueError(f"{known.name} is of one class for an image. Received: {labels_per_image}")
 
     def update_state(self, targets, scores, sample_weight=None):
-        classes = ops.argmax(targets, axis=-1) if self.sparse else ops.cast(targets > 0, scores.dtype)
+        targets = ops.cast(targets, scores.dtype)
+        classes = ops.where(ops.isnan(targets), targets, ops.cast(targets > 0, scores.dtype))
+        if self.sparse:
+            known = ops.logical_not(ops.any(ops.isnan(targets), axis=-1))
+            classes = ops.where(known, ops.argmax(targets, axis=-1), -1)
         return self.metric.update_state(classes, scores, sample_weight=sample_weight)
 
     def result(self):

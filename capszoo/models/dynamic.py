@@ -85,7 +85,7 @@ class DynamicCapsNet(DecodesClasses, RoutesIteratively):
             self.primary_types, self.primary_dim, 9, 2, self.padding, scale, name="primary_capsules"
         )(features)
         poses = self._class_capsules(primary, num_classes)
-        return self.network(images, self.outputs(poses, image_shape, labels_per_image))
+        return self.network(images, self.outputs(poses, image_shape, labels_per_image), labels_per_image)
 
     def _class_capsules(self, primary, num_classes):
         """Poses `[B, classes, class_dim]` of all that lies above the primary capsules."""

@@ -99,7 +99,7 @@ class EfficientCapsNet(DecodesClasses):
         )(features)
         routing = SelfAttentionRouting(name="routing")
         poses = DenseCapsules(num_classes, self.class_dim, routing, name="class_capsules")(primary)
-        return self.network(images, self.outputs(poses, image_shape, labels_per_image))
+        return self.network(images, self.outputs(poses, image_shape, labels_per_image), labels_per_image)
 
     def _convolution(self, number):
         return keras.layers.Conv2D(

@@ -1,6 +1,7 @@
 """Plain Keras training: what `compile`, `fit` and their kin of an `ImageModel` do with images and labels."""
 
 import contextlib
+import warnings
 
 import keras
 import numpy as np
@@ -50,8 +51,9 @@ class Fitting:
         if metrics:
             if isinstance(metrics, dict):
                 raise ValueError(f"metrics must be a list, of the scores. Received: {metrics}")
-            own = [OfClasses(metric, self.model.labels_per_image) for metric in metrics]
-            of_output["scores"] = of_output.get("scores", []) + own
+            there = of_output.get("scores", [])
+            named = [metric for metric in metrics if metric not in [each.name for each in there]]
+            of_output["scores"] = there + [OfClasses(each, self.model.labels_per_image) for each in named]
         compile_model(optimizer, loss=self.objective.losses, metrics=of_output or None, **options)
         scale_rates(self.model, self.model.rates)
         shape, k = self.model.input_shape[1:], self.model.labels_per_image
@@ -109,9 +111,9 @@ class Fitting:
         )
 
     def schedule(self, initial_epoch):
-        """A callback that tells the objective when `fit` will end."""
-        # The plan is part of the graph.
-        if self.objective.scheduled and self.plan:
+        """A callback that tells the objective when `fit` will end; it warns where that is not known."""
+        # The plan is part of the graph, and so is that there is none.
+        if self.objective.scheduled:
             self.model.train_function = None
         self.plan = None
         return _Plan(self, initial_epoch)
@@ -125,7 +127,7 @@ class Fitting:
 
 
 class _Plan(keras.callbacks.Callback):
-    """Counts the steps that `fit` is going to take."""
+    """Counts the steps that `fit` is going to take, those of the epochs before `initial_epoch` among them."""
 
     def __init__(self, fitting, initial_epoch):
         super().__init__()
@@ -139,7 +141,13 @@ class _Plan(keras.callbacks.Callback):
             # Those that Keras' BackupAndRestore has found done belong to the plan.
             done = self.model._initial_epoch or self.initial_epoch
             end = now + steps * (epochs - done)
-            self.fitting.plan = end - steps * (epochs - self.initial_epoch), end
+            self.fitting.plan = end - steps * epochs, end
+        elif self.fitting.objective.scheduled:
+            warnings.warn(
+                "how many steps an epoch has is not known, so that the loss is that of the end of training from the "
+                "first step on; give steps_per_epoch.",
+                stacklevel=2,
+            )
 
 
 def check_images(model, images):

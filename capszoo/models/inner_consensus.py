@@ -79,7 +79,7 @@ class _ConsensusNet(Classifies, RoutesIteratively):
         poses, scores = NormalisedClassCapsules(num_classes, self._routing(2), name="class_capsules")(
             capsules
         )
-        return self.network(images, {"scores": scores, "poses": poses})
+        return self.network(images, {"scores": scores, "poses": poses}, labels_per_image)
 
     @abc.abstractmethod
     def _routing(self, number):

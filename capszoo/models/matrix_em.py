@@ -112,7 +112,7 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
             pose=self.pose,
             name="class_capsules",
         )(self._normalised(capsules, "pose_normalisation2"))
-        return self.network(images, {"scores": scores, "poses": poses})
+        return self.network(images, {"scores": scores, "poses": poses}, labels_per_image)
 
     def _features(self, images):
         convolution = functools.partial(

@@ -72,9 +72,12 @@ def set_accuracy(targets, scores):
     """1 where the classes of an image are exactly its highest scores, else 0: `[B, O]`, `[B, O]` -> `[B]`.
 
     For one class per image this is accuracy; with two, both must be right (Sabour et al. 2017, section 6). A tie
-    between a class of the image and another one counts as wrong.
+    between a class of the image and another one counts as wrong, and so does a target that is NaN.
     """
-    present = ops.cast(targets, "bool")
+    targets = ops.cast(targets, scores.dtype)
+    present = targets > 0
     lowest_present = ops.min(ops.where(present, scores, float("inf")), axis=-1)
     highest_absent = ops.max(ops.where(present, float("-inf"), scores), axis=-1)
-    return ops.cast(lowest_present > highest_absent, "float32")
+    known = ops.logical_not(ops.any(ops.isnan(targets), axis=-1))
+    right = ops.logical_and(lowest_present > highest_absent, known)
+    return ops.cast(right, "float32")

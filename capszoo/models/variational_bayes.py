@@ -99,7 +99,7 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
         poses, scores = BatchNormalisedClassCapsules(
             num_classes, self._routing(), coordinates, name="class_capsules"
         )(capsules)
-        return self.network(images, {"scores": scores, "poses": poses})
+        return self.network(images, {"scores": scores, "poses": poses}, labels_per_image)
 
     def _routing(self):
         return VariationalBayesRouting(self.num_iterations, logits=True, name="routing")

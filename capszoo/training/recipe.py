@@ -109,6 +109,7 @@ class Recipe:
         arguments = (shape, int(num_classes), self.data.labels_per_image)
         check_size(self.model, *arguments)
         model = self.model.build(*arguments)
+        # Architectures of plug-ins may not say it.
         model.labels_per_image = self.data.labels_per_image
         _check_built(self.model, model)
         return model

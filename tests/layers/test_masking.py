@@ -47,3 +47,8 @@ def test_nearly_equal_activations_are_distinguished_under_every_policy(policy):
 def test_fewer_than_one_capsule_is_refused():
     with pytest.raises(ValueError, match=r"count must be at least 1\. Received: 0"):
         MostActive(0)
+
+
+def test_more_capsules_than_there_are_cannot_be_selected():
+    with pytest.raises(ValueError, match=r"5 capsules cannot be selected\. Received: 3"):
+        MostActive(5)(np.ones((2, 3), "float32"))

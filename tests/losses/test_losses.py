@@ -151,6 +151,12 @@ def test_labels_are_no_targets(loss, shape):
 
 
 @pytest.mark.parametrize("loss", OF_CLASSES)
+def test_targets_of_one_image_are_not_those_of_a_batch(loss):
+    with pytest.raises(ValueError, match=r"\(4, 5\)"):
+        loss()(np.eye(5, dtype="float32")[:1], np.full((4, 5), 0.2, "float32"))
+
+
+@pytest.mark.parametrize("loss", OF_CLASSES)
 def test_sizes_that_a_graph_does_not_know_are_taken(loss):
     targets, scores = np.eye(5, dtype="float32"), np.full((5, 5), 0.2, "float32")
     signature = [tf.TensorSpec((None, None)), tf.TensorSpec((None, 5))]
@@ -161,6 +167,8 @@ def test_sizes_that_a_graph_does_not_know_are_taken(loss):
 def test_images_are_not_compared_with_reconstructions_of_other_images():
     with pytest.raises(ValueError, match="images must have the shape of the outputs"):
         GaussianNegativeLogLikelihood()(np.zeros((2, 4, 4, 1)), np.zeros((2, 1, 4, 4, 1)))
+    with pytest.raises(ValueError, match="must have the shape of the outputs"):
+        ReconstructionLoss()(np.zeros((1, 4, 4, 1)), np.ones((3, 4, 4, 1)))
 
 
 def test_the_spread_loss_of_an_image_without_a_class_is_zero():

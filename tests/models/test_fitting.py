@@ -93,6 +93,59 @@ def test_the_margin_of_the_spread_loss_grows_up_to_the_end_of_fit():
     np.testing.assert_allclose(losses, [0.2**2, 0.55**2], rtol=1e-4)
 
 
+def margins_of_fit(model, data, **options):
+    """The margins of each step, of a network whose scores are equal, so that the loss is the squared margin."""
+    margins = []
+
+    class Losses(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.model.reset_metrics()
+
+        def on_train_batch_end(self, batch, logs=None):
+            margins.append(logs["loss"] ** 0.5)
+
+    model.fit(data, verbose=0, callbacks=[Losses()], **options)
+    return margins
+
+
+def test_the_margin_grows_after_a_fit_of_unknown_length_too():
+    model = built(MATRIX, classes=2)
+    for weight in model.trainable_weights:
+        weight.assign(keras.ops.zeros_like(weight))
+    model.compile(keras.optimizers.SGD(0.0))
+    data = tf.data.Dataset.from_tensor_slices((IMAGES[:20], LABELS[:20] % 2)).batch(10)
+    with pytest.warns(UserWarning, match="give steps_per_epoch"):
+        unknown = margins_of_fit(model, data.filter(lambda *_: True))
+    np.testing.assert_allclose(unknown, [0.9, 0.9], rtol=1e-4)
+    np.testing.assert_allclose(margins_of_fit(model, data), [0.2, 0.55], rtol=1e-4)
+    # Epochs that are done belong to the training.
+    np.testing.assert_allclose(
+        margins_of_fit(model, data, epochs=2, initial_epoch=1), [0.55, 0.725], rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("labels", [LABELS + 10, LABELS - 10])
+def test_what_is_no_label_is_never_right(labels):
+    model = built(SMALL["cnn"])
+    model.compile("adam", metrics=["sparse_categorical_accuracy", "accuracy"])
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, labels)).batch(20)
+    logs = model.evaluate(data, verbose=0, return_dict=True)
+    assert {name: value for name, value in logs.items() if "accuracy" in name} == {
+        "accuracy": 0.0,
+        "sparse_categorical_accuracy": 0.0,
+    }
+
+
+def test_a_model_knows_how_many_classes_an_image_has():
+    architecture = DynamicCapsNet(channels=8, primary_types=2, decoder=False)
+    model = architecture.build((20, 20, 1), 4, labels_per_image=2)
+    model.compile("adam")
+    pairs = np.array([[0, 1], [2, 3]])
+    model.fit(np.zeros((2, 20, 20, 1), "float32"), pairs, verbose=0)
+    with pytest.raises(ValueError, match=r"labels must be integers \[N, 2\]"):
+        model.fit(np.zeros((2, 20, 20, 1), "float32"), pairs[:, 0], verbose=0)
+
+
 @pytest.mark.parametrize("images", [[IMAGES * 255], {"images": IMAGES * 255}, list(IMAGES), [IMAGES[..., 0]]])
 def test_what_is_no_image_is_refused_in_lists_and_dicts_too(images):
     model = built(MATRIX)
