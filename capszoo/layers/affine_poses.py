@@ -36,7 +36,7 @@ def noisy(logits, noise, seed_generator, training):
     """Logits with noise, uniform in +-`noise`; outside training as they are."""
     if not (training and noise):
         return logits
-    return logits + keras.random.uniform(ops.shape(logits), -noise, noise, seed=seed_generator)
+    return logits + keras.random.uniform(ops.shape(logits), -noise, noise, logits.dtype, seed_generator)
 
 
 @keras.saving.register_keras_serializable(package="capszoo")

@@ -43,13 +43,15 @@ class SampledCapsules(keras.layers.Layer):
     def call(self, poses, logits, log_deviations=None, training=False):
         sampled, sampled_poses = logits / self.temperature, poses
         if training:
-            uniform = keras.random.uniform(ops.shape(logits), 1e-6, 1.0 - 1e-6, seed=self.seed_generator)
+            uniform = keras.random.uniform(
+                ops.shape(logits), 1e-6, 1.0 - 1e-6, logits.dtype, self.seed_generator
+            )
             sampled = (logits + ops.log(uniform) - ops.log(1.0 - uniform)) / self.temperature
         density = presence_density(sampled, logits, self.temperature)
         if log_deviations is not None:
             deviations = ops.exp(log_deviations)
             if training:
-                noise = keras.random.normal(ops.shape(poses), seed=self.seed_generator)
+                noise = keras.random.normal(ops.shape(poses), dtype=poses.dtype, seed=self.seed_generator)
                 sampled_poses = poses + deviations * noise
             normal = distributions().Normal(poses, deviations)
             axes = tuple(range(2, len(poses.shape)))
@@ -248,7 +250,8 @@ class GaussianCode(keras.layers.Layer):
         deviations = ops.exp(ops.clip(log_deviations, -10.0, 10.0))
         code = means
         if training:
-            code = means + deviations * keras.random.normal(ops.shape(means), seed=self.seed_generator)
+            noise = keras.random.normal(ops.shape(means), dtype=means.dtype, seed=self.seed_generator)
+            code = means + deviations * noise
         tfd = distributions()
         divergence = tfd.kl_divergence(tfd.Normal(means, deviations), tfd.Normal(0.0, 1.0))
         return code, deviations, divergence

@@ -18,7 +18,7 @@ def bound_objective(model, divergence, pixel_deviation):
 
     def arrange(batch):
         images = batch["images"]
-        nothing = ops.zeros((ops.shape(images)[0], divergence.shape[1]))
+        nothing = ops.zeros((ops.shape(images)[0], divergence.shape[1]), "float32")
         return {"images": images}, {"reconstruction": images, "divergence": nothing}
 
     outputs = {"reconstruction": model.output["reconstruction"], "divergence": divergence}

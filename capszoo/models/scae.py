@@ -201,7 +201,8 @@ class StackedCapsuleAutoencoder(Reconstructs):
         def arrange(batch):
             images = batch["images"]
             nothing = {
-                name: ops.zeros((ops.shape(images)[0], *output.shape[1:])) for name, output in outputs.items()
+                name: ops.zeros((ops.shape(images)[0], *output.shape[1:]), "float32")
+                for name, output in outputs.items()
             }
             return {"images": images}, nothing
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from oracles import predictive_coding as oracle
 from support import fill
 
+from capszoo.data.checking import ImageError
 from capszoo.models import IterativeInference, PredictiveCodingCapsNet, toy_network
 from capszoo.models.predictive_coding.iterative_inference import descend, gradient
 
@@ -154,6 +155,18 @@ def test_images_do_not_depend_on_each_other(architecture, model, images):
     together, alone = infer(images, LABELS), infer(images[1:2], LABELS[1:2])
     for name, value in alone.items():
         np.testing.assert_allclose(value[0], together[name][1], rtol=1e-4, atol=1e-5)
+
+
+def test_it_takes_what_the_model_takes(architecture, model, images):
+    infer = architecture.inference(model, steps=2)
+    levels = np.round(np.asarray(images) * 255).astype("uint8")
+    of_levels, of_floats = infer(levels, LABELS.astype("int64")), infer(levels / np.float32(255), LABELS)
+    for name, value in of_floats.items():
+        np.testing.assert_allclose(of_levels[name], value, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ImageError, match="images must have the shape"):
+        infer(images[:, :5], LABELS)
+    with pytest.raises(ValueError, match=r"labels must be one-hot rows \[B, 3\]. Received: \(4,\)"):
+        infer(images, np.zeros(4))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from support import assert_same_state, fill, states_of_whole_and_killed
 from tiny import PROBABILISTIC as TINY
 
 from capszoo.config import ConfigError
+from capszoo.data.preprocessing import Preprocessing
 from capszoo.exporting import export
 from capszoo.losses import GaussianNegativeLogLikelihood
 from capszoo.models import ProbabilisticCapsNet, VariationalAutoencoder
@@ -197,6 +198,15 @@ def test_latents_are_optimised_only_by_networks_with_delta_posteriors(network):
 def test_latents_are_optimised_only_for_images_of_the_models_shape(model):
     with pytest.raises(ValueError, match="images must be"):
         optimise_latents(NET, model, IMAGES[:, :5])
+
+
+def test_grey_levels_are_optimised_as_the_same_images(model):
+    model.preprocess = Preprocessing()
+    levels = np.round(IMAGES[:2] * 255).astype("uint8")
+    losses = [optimise_latents(NET, model, images, steps=1).losses for images in (levels, levels / 255.0)]
+    np.testing.assert_allclose(*losses, rtol=0.05)
+    with pytest.raises(ValueError, match="images must be"):
+        optimise_latents(NET, model, levels * 1.0)
 
 
 # Runs

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from capszoo.config import require_at_least, section
+from capszoo.data.preprocessing import grey_levels_to_unit
 from capszoo.layers import GaussianCapsules, Patches, TopDownCapsules
 from capszoo.layers.distributions import distributions
 from capszoo.losses import SummedOutput
@@ -16,6 +17,7 @@ from capszoo.models.architecture import (
     Reconstructs,
     RoutesIteratively,
 )
+from capszoo.models.fitting import check_images
 from capszoo.models.network import ImageModel
 from capszoo.models.objective import Objective
 from capszoo.routing import AttentionRouting
@@ -119,7 +121,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
         """Minus the evidence lower bound, of one sample of each image, in nats. Labels are not looked at."""
 
         def arrange(batch):
-            nothing = ops.zeros((ops.shape(batch["images"])[0], 2))
+            nothing = ops.zeros((ops.shape(batch["images"])[0], 2), "float32")
             return {"images": batch["images"]}, {"negative_bound": nothing}
 
         training = ImageModel({"images": model.input}, {"negative_bound": -self.bound(model)})
@@ -127,10 +129,11 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
 
     def log_importance_weights(self, model, clean, noisy, samples, seed=0):
         """See `BoundsLikelihood`. Any q gives a bound, also one that has seen the image without its noise."""
+        check_images(model, clean)
         bound = EvidenceBound(model.get_layer("top_down"), seed, name="importance")
         encoder = keras.Model(model.input, model.get_layer("object_capsules").output)
         parts = model.get_layer("parts")(noisy)
-        posterior = encoder(clean)
+        posterior = encoder(grey_levels_to_unit(clean))
         terms = [bound(*posterior, parts, noisy=False) for _ in range(samples)]
         return ops.convert_to_numpy(ops.sum(ops.stack(terms), axis=-1))
 
@@ -195,7 +198,7 @@ class EvidenceBound(keras.layers.Layer):
         return cls(**config)
 
     def _noise(self, like):
-        return keras.random.normal(ops.shape(like), seed=self.seed_generator)
+        return keras.random.normal(ops.shape(like), dtype=like.dtype, seed=self.seed_generator)
 
 
 def sample_images(model, count, seed=0):
@@ -206,7 +209,8 @@ def sample_images(model, count, seed=0):
     top_down, patches = model.get_layer("top_down"), model.get_layer("parts")
     objects, depth = top_down.kernel.shape[:2]
     seeds = keras.random.SeedGenerator(seed)
-    predictions = top_down.predictions(keras.random.normal((count, objects, depth), seed=seeds))
+    poses = keras.random.normal((count, objects, depth), dtype="float32", seed=seeds)
+    predictions = top_down.predictions(poses)
     gates = top_down.log_gates(predictions)
     flat = ops.reshape(gates, (-1, objects))
     parents = ops.one_hot(keras.random.categorical(flat, 1, seed=seeds)[:, 0], objects)

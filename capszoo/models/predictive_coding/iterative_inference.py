@@ -5,6 +5,8 @@ import functools
 import keras
 from keras import ops
 
+from capszoo.data.preprocessing import grey_levels_to_unit
+from capszoo.models.fitting import check_images
 from capszoo.routing import length
 
 OUTPUTS = ("free", "predicted")
@@ -66,8 +68,8 @@ class IterativeInference:
       |x|: sqrt(x . x + 1e-7), see `capszoo.routing.length`.
 
     Images do not depend on each other. `__call__` is compiled, and can be exported like any function of tensors.
-    Errors: `ValueError` for another `output`, for a penalty on something that is no stage of capsules and for fewer
-    than two stages.
+    Errors: `ImageError` for what are no images of the model; `ValueError` for labels of another shape, for another
+    `output`, for a penalty on something that is no stage of capsules and for fewer than two stages.
     Source: Kiefer et al. 2022, section 3.1, figure 1 and appendix C.
     Differs from the authors' code: the ReLU after the first convolution stays; test images are not shifted.
     """
@@ -81,6 +83,7 @@ class IterativeInference:
         for name in sparsity or {}:
             if name not in capsules:
                 raise ValueError(f"sparsity must name stages of capsules, of {capsules}. Received: {name!r}")
+        self.model = model
         self.layers = {name: model.get_layer(name) for name in stages}
         self.steps, self.rate, self.output = steps, rate, output
         self.sparsity = dict(sparsity or {})
@@ -90,7 +93,8 @@ class IterativeInference:
 
     def start(self, images, count=None):
         """The activities `[B, ...]` of a feed-forward pass by stage, of the first `count` stages or of all."""
-        states, below = {}, images
+        check_images(self.model, images)
+        states, below = {}, grey_levels_to_unit(images)
         for name, layer in list(self.layers.items())[:count]:
             states[name] = below = ops.cast(layer(below), "float32")
         return states
@@ -114,7 +118,17 @@ class IterativeInference:
 
     def __call__(self, images, labels=None):
         """The activities by stage after the descent, those of the class capsules too: poses `[B, O, D]`."""
+        check_images(self.model, images)
+        if labels is not None:
+            labels = self._one_hot(labels)
         return self._compiled(images, labels)
+
+    def _one_hot(self, labels):
+        """`labels` as floats. Errors: `ValueError` unless they have the shape `[B, O]`."""
+        classes = self.layers[self._top].output.shape[1]
+        if len(labels.shape) != 2 or labels.shape[1] not in (None, classes):
+            raise ValueError(f"labels must be one-hot rows [B, {classes}]. Received: {tuple(labels.shape)}")
+        return ops.cast(labels, "float32")
 
     def _infer(self, images, labels):
         states = self.start(images, len(self.free))

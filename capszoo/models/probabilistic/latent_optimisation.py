@@ -13,7 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from capszoo.data.preprocessing import grey_levels_to_unit
 from capszoo.losses import GaussianNegativeLogLikelihood, SummedOutput
+from capszoo.models.fitting import check_images
 from capszoo.models.objective import Objective
 from capszoo.progress import QUIET
 
@@ -67,16 +69,18 @@ def optimise_latents(network, model, images, steps=300, learning_rate=0.02, prog
     where:
       network: the architecture, a `ProbabilisticCapsNet` with Delta posteriors.
       model: its inference model. Its weights stay as they are.
-      images: `[N, H, W, C]` in [0, 1]; all are optimised at once, each by itself.
+      images: `[N, H, W, C]`, as the model takes them; all are optimised at once, each by itself.
       progress: advances by 1 with each step.
 
     Presences are drawn anew in each step, and whose part each part is is summed out anew.
-    Errors: `ValueError` for images of another shape than the model's.
+    Errors: `ValueError` for images of another shape than the model's, and for what are none.
     Source: Smith et al. 2020, section 2.4: hundreds to thousands of steps.
     """
-    images = np.asarray(images, "float32")
+    images = np.asarray(images)
     if images.shape[1:] != tuple(model.input_shape[1:]) or not len(images):
         raise ValueError(f"images must be [N, *{model.input_shape[1:]}]. Received shape: {images.shape}")
+    check_images(model, images)
+    images = np.asarray(grey_levels_to_unit(images), "float32")
     start = _first_guess(model, images)
     free = FreeCapsules({name: array.shape for name, array in start.items()}, name="free")
     # The batch is part of the graph: a weight belongs to each image.

@@ -105,7 +105,7 @@ class SleepSamples(keras.layers.Layer):
     def _turns(self, count):
         """Rotations `[count, 1, 2, 3]`."""
         limit = math.radians(self.max_angle)
-        angles = keras.random.uniform((count, 1), -limit, limit, seed=self.seed_generator)
+        angles = keras.random.uniform((count, 1), -limit, limit, "float32", self.seed_generator)
         cosine, sine, zero = ops.cos(angles), ops.sin(angles), ops.zeros_like(angles)
         rows = (cosine, -sine, zero), (sine, cosine, zero)
         return ops.stack([ops.stack(row, axis=-1) for row in rows], axis=-2)

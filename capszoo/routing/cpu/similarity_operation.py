@@ -29,7 +29,7 @@ def fused_similarity(connections, count):
         shared = problem_of(connections, log_activations, matrices)
         problem = similarity.Problem(*shared, count, weights.shape[0])
         # Padding divides by alpha + beta: one keeps that from being zero.
-        padding = padded(ops.ones((5, parents))) - 1.0
+        padding = padded(ops.ones((5, parents), types.dtype)) - 1.0
         arrays = poses, log_activations, matrices_to_lanes(matrices), padded(types) - padding
         run = kernels_of(problem, similarity.Inputs, similarity.forward_chunk, similarity.backward_chunk)
         mean, logits = run(*arrays, ops.concatenate([weights, precisions], axis=0))
