@@ -16,9 +16,10 @@ class OtherRun(ConfigError):
 def claim(recipe, directory):
     """Writes the recipe into the folder of a run, or finds the same one beside a checkpoint there.
 
-    Errors: `OtherRun` for a checkpoint of another recipe, for one without any, and for a run without its checkpoint;
-    `ConfigError` for options that would be others when they are read again, such as those of a type that YAML does not
-    have, and where none has begun, as `TrainConfig.require_falling_rate`.
+    Errors: `OtherRun` for a checkpoint of another recipe, for one without any, for a run without its checkpoint, and
+    for stages that have begun and are not those that the recipe begins with; `ConfigError` for options that would be
+    others when they are read again, such as those of a type that YAML does not have, and where none has begun, as
+    `TrainConfig.require_falling_rate`.
     """
     for kind in ("model", "data"):
         _require_readable(kind, getattr(recipe, kind))
@@ -30,6 +31,7 @@ def claim(recipe, directory):
                 f"{directory} has the {left[0]} of a run and no {FILE}, so that it cannot go on. Put it back, or give "
                 "another folder with --out."
             )
+        _require_same_stages(recipe, directory)
         recipe.train.require_falling_rate()
         # Nothing is trained by the card, but whoever publishes or evaluates the run needs it.
         kept = {**recipe.to_mapping(), "card": config.to_mapping(recipe.card)}
@@ -46,6 +48,18 @@ def claim(recipe, directory):
         raise OtherRun(
             f"{directory} holds a run of another recipe ({changed}). "
             "Give its values to go on with it, another folder with --out, or delete that one."
+        )
+
+
+def _require_same_stages(recipe, directory):
+    """Errors: `OtherRun` where stages have begun that `recipe` does not begin with: the next would start from them."""
+    begun = {path.parent.name for path in (directory / "stages").glob(f"*/{FILE}")}
+    names, count = [stage.name for stage in recipe.stages], len(begun)
+    written = config.read_yaml(directory / RECIPE) if begun and (directory / RECIPE).exists() else {}
+    if set(names[:count]) != begun or names[:count] != list(written.get("stages", names))[:count]:
+        raise OtherRun(
+            f"{directory} holds a run that has begun with other stages ({', '.join(sorted(begun))}) than those of this "
+            f"recipe ({', '.join(names) or 'none'}). Give another folder with --out, or delete that one."
         )
 
 

@@ -80,9 +80,11 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
         processes.check_batch(part.train.batch_size)
     with _claimed(recipe, directory, processes):
         progress = progress if processes.first else QUIET
-        start = recipe.train.start_from and find(recipe.train.start_from)
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
         behind = (directory / FILE).exists()
+        # Weights that were begun with are needed again to tell which learn more slowly.
+        needed = recipe.train.start_from and (not behind or recipe.train.pretrained_rate != 1)
+        start = find(recipe.train.start_from) if needed else None
         for stage in recipe.stages:
             folder = stage_folder(directory, stage)
             if not behind:

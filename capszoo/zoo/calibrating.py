@@ -1,14 +1,11 @@
 """Scores that are probabilities, where training determines their differences only."""
 
-import itertools
-
 import numpy as np
 
-from capszoo.data.pipeline import evaluation_batches
 from capszoo.losses.cross_entropy import GREATEST, LEAST
 from capszoo.models.architecture import ShiftsScores
 
-BATCH, BATCHES = 250, 8
+IMAGES, BATCH = 2000, 250
 # The logits that a float32 can tell lie between -87 and 17.
 LIMIT = 128.0
 # Halvings of the interval, after which it is as narrow as a double can tell.
@@ -21,7 +18,8 @@ def calibrate(recipe, model):
         mean_n sum_i 1 / (1 + exp(-(x_ni + c))) = 1,   x = log(a / (1 - a))
 
     where:
-      a: scores `[N, classes]` of the first 2,000 training images, as evaluation sees them.
+      a: scores `[N, classes]` of 2,000 training images, as evaluation sees them; evenly spaced, since data sets may
+        come one class after the other.
       c: what `model.shift` adds. The classes an image is given to stay the same.
 
     A softmax of the logits, and so its cross-entropy, does not depend on c, and after long training all scores may be
@@ -31,7 +29,9 @@ def calibrate(recipe, model):
     if not recipe.model.has(ShiftsScores):
         return
     split = recipe.data.open("train")
-    batches = itertools.islice(evaluation_batches(split, BATCH), BATCHES)
+    count = min(IMAGES, len(split))
+    chosen = np.arange(count) * len(split) // count
+    batches = [split.batch(chosen[first : first + BATCH], None) for first in range(0, count, BATCH)]
     scores = [model.predict_on_batch(batch["images"])["scores"] for batch in batches]
     recipe.model.shift(model, _shift(np.concatenate(scores)))
 

@@ -663,6 +663,14 @@ def test_a_run_freezes_what_lies_below_a_stage_and_slows_given_weights(small, tm
     assert max(moved.values()) == pytest.approx(1e-5, rel=0.05)
 
 
+def test_a_run_goes_on_without_the_weights_that_it_began_with(small, tmp_path):
+    train(small(), tmp_path / "first")
+    later = small(f"train.start_from={tmp_path / 'first' / BEST}", "train.epochs=2")
+    reached = train(later, tmp_path / "second", pause_after=1)["step"]
+    shutil.rmtree(tmp_path / "first")
+    assert train(later, tmp_path / "second")["step"] == 2 * reached
+
+
 def test_weights_that_no_run_has_written_are_not_a_runs_best(finished, tmp_path):
     directory = copy_run(finished.directory, tmp_path / "run")
     arrays, _ = read_arrays(directory / "best.safetensors")

@@ -184,6 +184,25 @@ def test_a_stage_that_was_changed_is_another_training(runs):
         train(recipe, root / "whole")
 
 
+@pytest.mark.parametrize("change", ["left out", "put before", "deleted"])
+def test_a_stage_that_has_begun_is_not_passed_on_to_another_training(runs, tmp_path, change):
+    """Else the next one would begin with weights that neither recipe nor card mentions."""
+    root, _ = runs
+    folder = shutil.copytree(root / "inside", tmp_path / "run")
+    stages = dict(MAPPING["stages"])
+    if change == "left out":
+        del stages["plain"]
+    elif change == "put before":
+        stages = {"first": {}, **stages}
+    else:
+        shutil.rmtree(folder / "stages" / "plain")
+    other = parse_recipe("staged", {**MAPPING, "stages": stages})
+    with pytest.raises(ConfigError, match=r"has begun with other stages .*routed"):
+        train(other, folder)
+    kept = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert list(kept["stages"]) == ["plain", "routed"]
+
+
 def test_the_card_records_every_stage(runs, tmp_path, monkeypatch):
     root, _ = runs
     (tmp_path / "configs").mkdir()

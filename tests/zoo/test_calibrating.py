@@ -59,6 +59,26 @@ def test_scores_of_the_training_images_sum_to_one_on_average_and_keep_their_diff
     assert sum(changed) == 1
 
 
+@pytest.mark.parametrize(("length", "looked_at"), [(7, 7), (2000, 2000), (5000, 2000)])
+def test_images_of_all_classes_are_looked_at_where_classes_come_one_after_the_other(length, looked_at):
+    seen = []
+
+    class Sorted(Images):
+        def __len__(self):
+            return length
+
+        def batch(self, indices, rng):
+            seen.extend(indices)
+            return super().batch(np.asarray(indices) % len(IMAGES), rng)
+
+    recipe, model = of(NETS["kernel"])
+    recipe.data.open = {"train": Sorted()}.get
+    calibrate(recipe, model)
+    assert len(set(seen)) == len(seen) == looked_at
+    shares = np.histogram(seen, bins=min(length, 5), range=(0, length))[0]
+    assert shares.max() - shares.min() <= 1
+
+
 JAX = """
 import keras, numpy as np
 from zoo.test_calibrating import NETS
