@@ -81,6 +81,7 @@ def load(
     Weights are looked for in `CAPSZOO_HOME`, in the package, in `capszoo-weights`, in `weights/` of a checkout, then at
     `CAPSZOO_RELEASE_URL`; the first file found must have the SHA-256 of the card. The loaded model must then give the
     stored outputs for the stored input; under a dtype policy such as "mixed_float16", as nearly as its layers compute.
+    `.preset.card` is None where the model is another than the published one: of other weights, classes or images.
     Warns if the weights were trained on other data than the preset's name says.
     Errors: `ConfigError` for an unknown preset and for another `num_classes`; `WeightsNotFound` saying where was
     looked; `IntegrityError` for a file that is not the published one or a model that does not behave like it;
@@ -164,6 +165,9 @@ def _load(preset, weights, num_classes, class_names, image_shape):
                 f"their numbers are not {preset.dataset} results.",
                 stacklevel=3,
             )
+    # The card is about the published weights, in the published network.
+    if weights is not None or fresh or tuple(model.input_shape[1:]) != recipe.data.image_shape:
+        preset = dataclasses.replace(preset, card=None)
     return _equip(model, preset, recipe, class_names), fresh
 
 

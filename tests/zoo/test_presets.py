@@ -20,6 +20,18 @@ from capszoo.zoo.integrity import IntegrityError
 from capszoo.zoo.publishing import measure_again, publish
 
 
+@pytest.mark.parametrize(
+    "options", [{"weights": "weights.safetensors"}, {"num_classes": 7}, {"image_shape": (32, 32, 1)}]
+)
+def test_a_card_is_of_the_published_model_alone(zoo, options):
+    if "weights" in options:
+        options = {"weights": zoo / options["weights"]}
+    changed, published = capszoo.load("tiny_mnist", **options), capszoo.load("tiny_mnist")
+    assert (changed.preset.card, published.preset.card.name) == (None, "tiny_mnist")
+    assert changed.preset.recipe.to_mapping() == published.preset.recipe.to_mapping()
+    assert (changed.preset.routing, changed.preset.dataset) == ("dynamic", "mnist")
+
+
 def test_load_gives_the_published_model(zoo):
     model = capszoo.load("tiny_mnist")
     check, _ = read_arrays(zoo / "check.safetensors")
