@@ -51,6 +51,22 @@ def rewriting(request):
 
 
 @pytest.fixture
+def accelerator(monkeypatch):
+    """TensorFlow seems to have a GPU; what has been remembered of its devices is asked again, then and afterwards."""
+    import tensorflow as tf
+
+    from capszoo.routing import cpu
+
+    real = tf.config.get_visible_devices
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: ["one"] if kind == "GPU" else real(kind)
+    )
+    cpu._cpu.cache_clear()
+    yield
+    cpu._cpu.cache_clear()
+
+
+@pytest.fixture
 def eagerly(request):
     """What would be traced runs as it is, unless a test is marked `traced` or `rewritten`.
 

@@ -1,13 +1,12 @@
 """The speed of published presets, measured one after the other in one run and written into their cards."""
 
-import dataclasses
-
 from capszoo.benchmarking.machine import busy, facts
 from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.networks import OURS, Network
 from capszoo.progress import QUIET, Progress
 from capszoo.zoo import locating, presets
-from capszoo.zoo.card import Speed, read_card, write_card
+from capszoo.zoo.card import Speed
+from capszoo.zoo.replacing import update_card
 
 # Images a batch.
 BATCH = 32
@@ -34,12 +33,12 @@ def record_speeds(names: list[str], seconds: float = 4.0, progress: Progress = Q
     processor = ", ".join([machine["processor"], f"{machine['cpus']} CPUs", *machine["accelerators"]])
     speeds = {}
     for name in names:
-        recipe = presets.get_preset(name).recipe
+        preset = presets.get_preset(name)
+        recipe = preset.recipe
         training = _images_per_second(Network(recipe, OURS, recipe.train.precision).training_step, seconds)
         inference = _images_per_second(Network(recipe, OURS, "float32").inference_step, seconds)
         speeds[name] = Speed(training, inference, BATCH, processor, machine["libraries"])
-        folder = locating.weights_folder() / name
-        write_card(dataclasses.replace(read_card(folder / locating.CARD), speed=speeds[name]), folder)
+        update_card(locating.weights_folder() / name, preset.card.files, speed=speeds[name])
         progress.say(f"{name}: {speeds[name].sentence()}")
     return speeds
 

@@ -142,20 +142,19 @@ def canonical_order(images: np.ndarray, labels: np.ndarray | None = None) -> np.
 
 
 def _from_tfds(name, split, folders):
-    folder = next((f for f in folders if any((f / name).glob("*/dataset_info.json"))), None)
-    if folder is None:
+    newest = newest_version(name, folders)
+    if newest is None:
         return None
     tfds = tensorflow_datasets()
     try:
-        builder = tfds.builder(name, data_dir=str(folder))
-        dataset = tfds.load(name, data_dir=str(folder), split=split, download=False, batch_size=-1)
-        arrays = tfds.as_numpy(dataset)
+        builder = tfds.builder_from_directory(str(newest))
+        arrays = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
     except Exception as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{folder / name}: the prepared copy cannot be read: {reason}") from error
+        raise ValueError(f"{newest}: the prepared copy cannot be read: {reason}") from error
     expected, received = builder.info.splits[split].num_examples, len(arrays["image"])
     if expected != received:
-        raise ValueError(f"{folder / name}: expected {expected} examples in {split!r}. Received: {received}")
+        raise ValueError(f"{newest}: expected {expected} examples in {split!r}. Received: {received}")
     return arrays
 
 

@@ -13,9 +13,9 @@ from capszoo.progress import QUIET
 from capszoo.protocols import evaluate
 from capszoo.training.files import write_text
 from capszoo.zoo import locating
-from capszoo.zoo.card import ExportedFormat, read_card, write_card
+from capszoo.zoo.card import ExportedFormat
 from capszoo.zoo.integrity import IntegrityError
-from capszoo.zoo.locating import CARD
+from capszoo.zoo.replacing import update_card
 
 # Images at a time. LiteRT's, as on a phone, takes one: the interpreter allocates anew for every other batch size.
 BATCH = {"saved-model": 250, "onnx": 32}
@@ -70,9 +70,7 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
         progress.say(f"{INT8} is not offered")
         _withdraw(bundle, INT8)
         del exports[INT8]
-    card = dataclasses.replace(read_card(locating.weights_folder() / preset.name / CARD), exports=exports)
-    write_card(card, locating.weights_folder() / preset.name)
-    return card
+    return update_card(locating.weights_folder() / preset.name, preset.card.files, exports=exports)
 
 
 def _require_no_worse(name, artefact, reference):

@@ -17,12 +17,13 @@ from capszoo.exporting.verification import REPORT, require_whole
 from capszoo.progress import QUIET
 from capszoo.training.files import write_text
 from capszoo.zoo import locating
-from capszoo.zoo.card import ExportedFormat, read_card, write_card
+from capszoo.zoo.card import ExportedFormat, read_card
 from capszoo.zoo.listing import list_models
 from capszoo.zoo.loading import load
 from capszoo.zoo.locating import CARD
 from capszoo.zoo.presets import get_preset
 from capszoo.zoo.recipes import current_name
+from capszoo.zoo.replacing import update_card
 
 MODELS_CONFIG = "models.config"
 
@@ -101,7 +102,7 @@ def record_checksums(name, bundle):
             deviations=deviations["serving_default" if artefact == "saved-model" else artefact],
             sha256=checksum(files),
         )
-    write_card(dataclasses.replace(card, exports=exports), folder)
+    update_card(folder, card.files, exports=exports)
 
 
 def models_config(names) -> str:

@@ -186,12 +186,7 @@ def gather(papers, folder, docs) -> Results:
 
     They come from cards, from the zoo's own ledger, from the one beside the page, and from the common folder.
     """
-    return Results(papers, _by_day([*read_records(published()), *read_records(docs), *measured_in(folder)]))
-
-
-def _by_day(records):
-    """Records in the order in which the later ones of one training and protocol count."""
-    return sorted(records, key=lambda record: record.measurement.date)
+    return Results(papers, [*read_records(published()), *read_records(docs), *measured_in(folder)])
 
 
 def write(results, docs) -> list[Path]:
@@ -200,7 +195,7 @@ def write(results, docs) -> list[Path]:
     with locked(docs, f"another process has been writing in {docs} for long.", LONG):
         remove_temporary(docs)
         # Another command may have written there since this one began.
-        results = Results(results.papers, _by_day([*read_records(docs), *results.records.values()]))
+        results = Results(results.papers, [*read_records(docs), *results.records.values()])
         write_records(docs, results.records.values())
         paths = [docs / PAGE]
         write_text(paths[0], render(results))

@@ -11,6 +11,7 @@ import json
 import time
 from pathlib import Path
 
+from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
@@ -60,8 +61,14 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
     """
     limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
     tried, failed, broken = set(), [], set()
+
+    def fail(trial, reason):
+        tried.add(trial)
+        failed.append(reason)
+        progress.say(reason)
+
     while time.monotonic() < limited.deadline:
-        trial = _cheapest(results, tables, folder, tried)
+        trial = _cheapest(results, tables, folder, tried, fail)
         if trial is None:
             break
         tried.add(trial)
@@ -75,22 +82,23 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
             progress.say(f"{trial}: {error}")
             tried.discard(trial)
         except Exception as error:  # of any library: the next number may do without it
-            failed.append(f"{trial}: {error}")
-            progress.say(failed[-1])
+            fail(trial, f"{trial}: {error}")
         else:
             progress.say(f"{trial}: {record.measurement.sentence()}")
     return failed
 
 
-def _cheapest(results, tables, folder, tried):
+def _cheapest(results, tables, folder, tried, fail):
+    """The cheapest missing trial that was not tried; `fail(trial, reason)` is told of each without data."""
     for record in measured_in(folder):  # by others meanwhile
         results.add(record)
-    missing = [
-        trial
-        for table in tables
-        for trial in results.trials(table)
-        if trial not in tried and results.state(trial, folder) == "missing"
-    ]
+    missing = []
+    for trial in (trial for table in tables for trial in results.trials(table)):
+        try:
+            if trial not in tried and results.state(trial, folder) == "missing":
+                missing.append(trial)
+        except DataNotFound as error:
+            fail(trial, str(error))
     return min(missing, key=lambda trial: results.hours(trial, folder), default=None)
 
 

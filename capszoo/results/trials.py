@@ -7,6 +7,7 @@ from pathlib import Path
 
 from capszoo import plugins
 from capszoo.config import ConfigError
+from capszoo.data.sources import DataNotFound
 from capszoo.results.records import Record, key_of
 from capszoo.results.tables import Cell, Table
 from capszoo.training.files import Busy, locked
@@ -57,7 +58,9 @@ class Results:
 
     def __init__(self, papers, records):
         self.papers = papers
-        self.records = {(record.key, record.measurement.protocol): record for record in records}
+        self.records = {}
+        for record in records:
+            self.add(record)
         # Every cell asks for its state again and again, and recipes and cards are files.
         self._names = recipes.names()
         self._presets = functools.cache(presets.get_preset)
@@ -104,11 +107,11 @@ class Results:
         return self._read(trial, (*trial.overrides, f"train.seed={trial.seed}", *ends))
 
     def _read(self, trial, overrides):
-        """The trial's recipe with `overrides` over it. Errors: `ConfigError` naming the cell."""
+        """The trial's recipe with `overrides` over it. Errors: `ConfigError` and `DataNotFound` naming the cell."""
         try:
             return self._recipes(trial.cell.recipe, overrides)
-        except ConfigError as error:
-            raise ConfigError(f"{trial}: {error}") from error
+        except (ConfigError, DataNotFound) as error:
+            raise type(error)(f"{trial}: {error}") from error
 
     def _ends(self, trial):
         """What ends a training early, as overrides; None while the number is missing that does."""
@@ -189,8 +192,11 @@ class Results:
         return f"{shlex.join(train)} && {shlex.join(plugins.command('evaluate', run, *measure))}"
 
     def add(self, record):
-        """Takes in what was measured just now."""
-        self.records[record.key, record.measurement.protocol] = record
+        """Takes in a number; of two of one training and protocol the one of the later day counts, or else the last."""
+        place = record.key, record.measurement.protocol
+        known = self.records.get(place)
+        if known is None or known.measurement.date <= record.measurement.date:
+            self.records[place] = record
 
     def published(self) -> dict[str, Record]:
         """The test errors in the cards of all presets with weights, by name."""

@@ -37,12 +37,12 @@ from capszoo.training.weight_files import (
 )
 from capszoo.zoo import locating
 from capszoo.zoo.calibrating import calibrate
-from capszoo.zoo.card import Card, WeightFile, read_card, write_card
+from capszoo.zoo.card import Card, WeightFile, read_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.loading import check_behaviour, load
 from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
 from capszoo.zoo.recipes import require_numbers
-from capszoo.zoo.replacing import replace, replacing_preset
+from capszoo.zoo.replacing import replace, replacing_preset, update_card
 
 LICENCE = "Apache-2.0"
 DTYPES = ("float16", "float32", "int8")
@@ -114,16 +114,13 @@ def measure_again(preset, progress=QUIET) -> Card:
     _require_committed(locating.weights_folder())
     before = {metric.protocol for metric in preset.card.metrics}
     metrics = _measure(load(preset.name), preset.recipe, before, progress)
-    folder = locating.weights_folder() / preset.name
-    # Others may have written into it meanwhile.
-    card = read_card(folder / CARD)
-    if card.files != preset.card.files:
-        raise ConfigError(f"{preset.name} has been published anew meanwhile; its card is left as it is.")
-    card = dataclasses.replace(
-        card, metrics=tuple(metrics), date=provenance.today(), revision=provenance.revision()
+    return update_card(
+        locating.weights_folder() / preset.name,
+        preset.card.files,
+        metrics=tuple(metrics),
+        date=provenance.today(),
+        revision=provenance.revision(),
     )
-    write_card(card, folder)
-    return card
 
 
 def _require_finished(recipe, run):

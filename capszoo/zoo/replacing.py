@@ -5,13 +5,14 @@ reads finds the old preset or the new one, whole, whenever the one who writes is
 """
 
 import contextlib
+import dataclasses
 import re
 import shutil
 from pathlib import Path
 
 from capszoo.config import ConfigError
 from capszoo.training.files import LOCK, is_temporary, locked
-from capszoo.zoo.card import check_card, read_card, write_card
+from capszoo.zoo.card import Card, check_card, read_card, write_card
 from capszoo.zoo.locating import CARD, hashed_name
 
 NEW = ".new"
@@ -49,6 +50,23 @@ def replace(folder, card):
         (folder / NEW / file).replace(folder / hashed_name(file, described.sha256))
     write_card(card, folder)
     _clear(folder)
+
+
+def update_card(folder, files, **values) -> Card:
+    """Writes the card of the preset in `folder` again with other `values`, and returns it.
+
+    where:
+      files: of the card when what `values` say was measured.
+
+    Errors: `ConfigError` where the preset has been published anew meanwhile, or is at this moment.
+    """
+    with locked(folder, f"another process is publishing in {folder}. Wait for it."):
+        card = read_card(folder / CARD)
+        if card.files != files:
+            raise ConfigError(f"{card.name} has been published anew meanwhile; its card is left as it is.")
+        card = dataclasses.replace(card, **values)
+        write_card(card, folder)
+    return card
 
 
 def _require_preset(folder):

@@ -134,6 +134,15 @@ def test_a_prepared_copy_that_cannot_be_read_is_an_error(tiny_data, monkeypatch)
         read_arrays("mnist", "train")
 
 
+def test_a_copy_that_is_not_finished_is_passed_over(tiny_data, monkeypatch):
+    pytest.importorskip("tensorflow_datasets")
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    copy = tiny_data / "tfds" / "mnist" / "incomplete.ABC123_3.0.1"
+    copy.mkdir(parents=True)
+    (copy / "dataset_info.json").write_text("{")
+    assert len(read_arrays("mnist", "train")["label"]) == TRAIN
+
+
 def test_a_truncated_file_is_an_error_that_names_it(tiny_data):
     path = tiny_data / "mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-20])

@@ -98,12 +98,9 @@ def test_the_report_lists_every_file_with_its_hash_and_size(published):
     assert set(report["libraries"]) == {"keras", "tensorflow", "ai-edge-litert", "onnxruntime"}
 
 
+@pytest.mark.usefixtures("accelerator")
 def test_a_graph_is_traced_for_processors_whatever_this_machine_has(tmp_path, monkeypatch):
     monkeypatch.setattr(by_image, "AT_ONCE", 0)
-    real = tf.config.get_visible_devices
-    monkeypatch.setattr(
-        tf.config, "get_visible_devices", lambda kind: ["one"] if kind == "GPU" else real(kind)
-    )
     architecture = MatrixCapsNet(channels=4, primary_types=2, conv1_types=2, conv2_types=2)
     signatures = Signatures(
         architecture.build((20, 20, 1), 3), lambda images: images, (20, 20, 1), ("class_capsules",)

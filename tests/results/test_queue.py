@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 
 import pytest
 import tensorflow as tf
@@ -152,6 +153,32 @@ def test_a_failure_is_said_and_the_others_are_made(results, trained, tmp_path, m
     failed = work(results, ["first"], tmp_path)
     assert failed == ["first: short, seed 1: the loss stopped being finite"]
     assert states(results, "first", tmp_path) == ["measured", "measured", "missing"]
+
+
+def test_data_that_are_not_there_stop_no_other_number(tables, trained, tmp_path):
+    recipe = tmp_path / "cnn_elsewhere.yaml"
+    text = (tmp_path / "em_tiny.yaml").read_text(encoding="utf-8")
+    recipe.write_text(re.sub(r"data: .*", "data: {name: tfds, set: nowhere}", text), encoding="utf-8")
+    text = tables.read_text(encoding="utf-8")
+    tables.write_text(
+        text.replace("      quoted:", f"      away: {{recipe: {recipe}, hours: 0.1}}\n      quoted:")
+    )
+    results = Results([read_paper(tables)], [])
+    (failed,) = work(results, ["first"], tmp_path / "out")
+    assert failed.startswith("first: away, seed 0: the data set 'nowhere'")
+    assert [run[0] for run in trained] == [2, 2, 1]
+
+
+def test_of_two_numbers_of_one_training_the_later_one_counts_wherever_it_is_from(results, trained, tmp_path):
+    work(results, ["first"], tmp_path)
+    (early, *_) = measured_in(tmp_path)
+    later = dataclasses.replace(early, measurement=dataclasses.replace(early.measurement, date="2026-06-01"))
+    for records in ([early, later], [later, early]):
+        (kept,) = Results(results.papers, records).records.values()
+        assert kept == later
+    again = Results(results.papers, [later])
+    work(again, ["first"], tmp_path)
+    assert later in again.records.values()
 
 
 def test_a_training_that_failed_is_not_tried_for_another_number(results, trained, tmp_path, monkeypatch):

@@ -210,12 +210,8 @@ def test_it_says_the_same_however_it_is_run(kind, how):
             np.testing.assert_allclose(found, part, rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.usefixtures("_one_by_one")
-def test_what_was_traced_for_an_accelerator_is_no_graph_for_processors(monkeypatch):
-    devices = tf.config.get_visible_devices
-    monkeypatch.setattr(
-        tf.config, "get_visible_devices", lambda kind: ["one"] if kind == "GPU" else devices(kind)
-    )
+@pytest.mark.usefixtures("_one_by_one", "accelerator")
+def test_what_was_traced_for_an_accelerator_is_no_graph_for_processors():
     layer, _ = twins("conv, stride 2", count=2)
 
     def loops():

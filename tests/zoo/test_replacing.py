@@ -9,14 +9,16 @@ import pytest
 from support import full_disk
 
 import capszoo
+from capszoo.benchmarking import published
 from capszoo.config import ConfigError
+from capszoo.exporting import recording
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import loading, publishing, recipes
 from capszoo.zoo.card import Speed, WeightFile, read_card, write_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.locating import CHECK, WEIGHTS, find_file, hashed_name
 from capszoo.zoo.publishing import publish
-from capszoo.zoo.replacing import replace, replacing_preset
+from capszoo.zoo.replacing import replace, replacing_preset, update_card
 
 FILES = {"card.json", "README.md", WEIGHTS, CHECK, ".lock"}
 CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
@@ -179,3 +181,47 @@ def test_weights_that_rounding_has_spoilt_are_not_published(zoo, published, monk
     with pytest.raises(WeightsError, match=r"scores of the weights stored as float16 differ by up to"):
         publish(recipes.read_recipe("tiny_mnist"), published / "run", zoo.parent)
     assert (zoo / "card.json").read_bytes() == before
+
+
+def test_a_card_is_written_again_for_the_files_that_it_was_measured_with(zoo):
+    card = read_card(zoo / "card.json")
+    assert update_card(zoo, card.files, date="2026-02-02") == dataclasses.replace(card, date="2026-02-02")
+    put_text(zoo, "new")
+    with pytest.raises(ConfigError, match="tiny_mnist has been published anew meanwhile"):
+        update_card(zoo, card.files, date="2026-03-03")
+    with replacing_preset(zoo), pytest.raises(ConfigError, match="another process is publishing"):
+        update_card(zoo, read_card(zoo / "card.json").files, date="2026-03-03")
+    assert read_card(zoo / "card.json").date == "2026-02-02"
+
+
+def measured_again(monkeypatch, meanwhile):
+    monkeypatch.setattr(publishing, "_require_committed", lambda _: None)
+    monkeypatch.setattr(publishing, "_measure", lambda *_: meanwhile() or [])
+    publishing.measure_again(capszoo.get_preset("tiny_mnist"))
+
+
+def speed_recorded(monkeypatch, meanwhile):
+    monkeypatch.setattr(published, "busy", lambda _: False)
+    monkeypatch.setattr(published, "_images_per_second", lambda *_: meanwhile())
+    published.record_speeds(["tiny_mnist"])
+
+
+def exports_recorded(monkeypatch, meanwhile):
+    monkeypatch.setattr(recording, "_finish_withdrawal", lambda _: None)
+    monkeypatch.setattr(recording, "verify", lambda _: {})
+    monkeypatch.setattr(recording, "artefact_files", lambda _: {})
+    monkeypatch.setattr(recording, "runners", lambda _: meanwhile() or {})
+    recording.record_exports(capszoo.get_preset("tiny_mnist"), "bundle")
+
+
+@pytest.mark.parametrize("record", [measured_again, speed_recorded, exports_recorded])
+def test_what_was_measured_of_replaced_weights_is_not_said_of_the_new_ones(zoo, monkeypatch, record):
+    card = []
+
+    def replaced():
+        put_text(zoo, "new")
+        card.append((zoo / "card.json").read_bytes())
+
+    with pytest.raises(ConfigError, match="tiny_mnist has been published anew meanwhile"):
+        record(monkeypatch, lambda: card or replaced())
+    assert (zoo / "card.json").read_bytes() == card[0]
