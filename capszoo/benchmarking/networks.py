@@ -24,6 +24,10 @@ class RandomImages:
     num_classes: int
     labels_per_image: int = 1
 
+    @property
+    def preprocessing(self) -> dict:
+        return {}
+
 
 class Network:
     """One form of a recipe's network, with the steps that `capszoo train` and `model.predict_on_batch` make.

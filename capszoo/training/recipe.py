@@ -160,17 +160,20 @@ def _check_built(architecture, model):
                 )
 
 
-def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
-    """A `Recipe` from plain data, without its section `search`.
-
-    Errors: `ConfigError` naming the key, and for a section that is not among `known`.
-    """
-    # Importing registers the sections; here, so that names and cards can be listed without Keras.
+def register():
+    """Makes the sections of models and data sets known; not on import, so that names are listed without Keras."""
     with backend():
         import capszoo.data
         import capszoo.models  # noqa: F401
     plugins.load()
 
+
+def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
+    """A `Recipe` from plain data, without its section `search`.
+
+    Errors: `ConfigError` naming the key, and for a section that is not among `known`.
+    """
+    register()
     for key in mapping:
         if key not in known:
             raise config.ConfigError(f"{key}: unknown section{config.nearest(key, known)}")

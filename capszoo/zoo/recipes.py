@@ -6,7 +6,7 @@ from pathlib import Path
 
 from capszoo import config
 from capszoo.search.recipe import parse_recipe
-from capszoo.training.recipe import Recipe
+from capszoo.training.recipe import Recipe, register
 from capszoo.zoo import locating
 from capszoo.zoo.card import read_card
 
@@ -74,7 +74,8 @@ def mapping_of(name: str) -> dict:
 def read_recipe(name_or_path, overrides=()) -> Recipe:
     """The recipe of a preset's name, of a YAML file or of a run's folder, with `section.key=value` laid over it.
 
-    On data of another benchmark the paper's values are left out: it has none of them.
+    On data of another benchmark the paper's values are left out: it has none of them. Options of the recipe's data set
+    that another one, laid over by `data.name`, does not have are left out with a warning.
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
     if is_run(name_or_path):
@@ -88,7 +89,7 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         name = path.resolve().parent.name
     _require_known_stages(written.get("stages"), overrides)
     try:
-        recipe = parse_recipe(name, config.apply_overrides(written, overrides))
+        recipe = parse_recipe(name, _laid_over(written, overrides))
         require_numbers(recipe.card.protocols)
         dataset = dataset_of({"name": recipe.data.section_name, **(written.get("data") or {})})
         if (
@@ -104,6 +105,27 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
 def dataset_of(data: dict) -> str:
     """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
     return data["name"] if data["name"] != "tfds" else data.get("set") or "tfds"
+
+
+def _laid_over(written, overrides):
+    """The recipe with `overrides` over it. On another data set, options of the recipe that it lacks are left out."""
+    mapping = config.apply_overrides(written, overrides)
+    given = config.apply_overrides({}, overrides).get("data", {})
+    before = written.get("data")
+    if not isinstance(before, dict) or given.get("name", before.get("name")) == before.get("name"):
+        return mapping
+    register()
+    known = config.sections("data").get(given["name"])
+    # One that nobody knows is refused by name when the recipe is parsed.
+    if known is None:
+        return mapping
+    options = {"name", *(field.name for field in dataclasses.fields(known))}
+    lost = [key for key in before if key not in options and key not in given]
+    if lost:
+        names = ", ".join(f"data.{key}" for key in lost)
+        warnings.warn(f"{names} of the recipe left out: {given['name']!r} has no such options.", stacklevel=3)
+    mapping["data"] = {key: value for key, value in mapping["data"].items() if key not in lost}
+    return mapping
 
 
 def require_numbers(protocols):

@@ -51,6 +51,11 @@ def test_every_side_is_measured_in_every_form_that_can_run(measured):
     assert {request["images"]["num_classes"] for request in measured} == {100}
 
 
+def test_a_network_that_reconstructs_is_measured_too(measured):
+    report = benchmark_sides("dynamic_mnist", [28], batch=2)
+    assert [row["variant"] for row in report["memory"]] == [networks.OURS, networks.OPEN]
+
+
 def test_the_table_and_the_plot_tell_megabytes_by_side(measured):
     report = benchmark_sides(EM, [32, 64], batch=4)
     table = sides_table(report)

@@ -15,6 +15,8 @@ from capszoo.zoo.listing import list_models
 from capszoo.zoo.recipes import parse_recipe, read_recipe
 
 NAMES = recipes.names()
+# So that no picture is looked at.
+FOLDER = ["data.class_names=[a, b]", "data.size=28", "data.channels=1", "data.validation=0.1"]
 
 
 @pytest.fixture
@@ -40,6 +42,14 @@ def test_the_numbers_of_a_set_are_not_those_of_another_one():
         "svhn_cropped",
         {"test_error": None},
     )
+
+
+def test_options_that_another_data_set_does_not_have_are_left_out_with_a_warning():
+    with pytest.warns(UserWarning, match=r"data\.turn, data\.stretch of the recipe left out: 'folder' has no such options"):
+        recipe = read_recipe("matrix_em_mnist", ["data.name=folder", "data.path=none", *FOLDER])
+    assert (recipe.data.section_name, recipe.data.shift) == ("folder", 2)
+    with pytest.raises(ConfigError, match=r"data\.turn: unknown key"):
+        read_recipe("matrix_em_mnist", ["data.name=folder", "data.path=none", *FOLDER, "data.turn=1"])
 
 
 def test_a_set_of_tensorflow_datasets_is_found_by_its_name():
