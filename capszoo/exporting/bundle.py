@@ -25,6 +25,7 @@ from capszoo.exporting.servers import THREADS
 from capszoo.exporting.verification import REPORT, listing, measure, require_agreement
 from capszoo.extras import require
 from capszoo.layers.routes import Routes
+from capszoo.models.network import ImageModel
 
 # What the processes that convert and reload import, and what int8 weights need besides.
 CONVERSION = ("ai_edge_litert", "onnx", "tf2onnx", "onnxruntime")
@@ -106,7 +107,7 @@ def export(
                 "".join(f"{c}\n" for c in class_names), encoding="utf-8"
             )
         measured = measure(bundle)
-        require_agreement(bundle, measured["deviations"])
+        require_agreement(bundle, measured["deviations"], target)
         report = {
             "name": name,
             "version": version,
@@ -191,6 +192,10 @@ def _check_model(model):
         raise ValueError(f"exporting needs KERAS_BACKEND=tensorflow. Received: {keras.backend.backend()}")
     if not isinstance(model, keras.Model):
         raise ValueError(f"a keras.Model is needed, see capszoo.load. Received: {model!r}")
+    if isinstance(model, ImageModel) and model.architecture is None:
+        raise ValueError(
+            f"{model.name!r} has lost what its images are, as a clone of Keras has; copy.deepcopy(model) keeps that."
+        )
     shapes = [tuple(tensor.shape) for tensor in model.inputs]
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):
         raise ValueError(f"a model of one input [B, H, W, 1 to 3 channels] is needed. Received: {shapes}")

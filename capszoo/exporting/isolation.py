@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -81,8 +82,12 @@ def _environment():
 
 
 def _failure(script, status, written):
-    tail = "\n".join(written.strip().splitlines()[-12:])
-    return RuntimeError(f"{script} failed with status {status}:\n{tail}")
+    """What a script wrote at its end, after what it called an error further above: converters write a whole graph."""
+    lines = written.strip().splitlines()
+    above, tail = lines[:-12], lines[-12:]
+    causes = [line[:500] for line in above if re.search(r"\berror:", line)][-3:]
+    said = "\n".join([*causes, *tail])
+    return RuntimeError(f"{script} failed with status {status}:\n{said}")
 
 
 def _end(process):

@@ -91,8 +91,12 @@ def measure(bundle) -> dict:
         return json.loads(report.read_text())
 
 
-def require_agreement(bundle, deviations):
-    """Errors: `IntegrityError` naming the artefact and output that deviate further than allowed."""
+def require_agreement(bundle, deviations, named=None):
+    """Errors: `IntegrityError` naming the artefact and output that deviate further than allowed.
+
+    where:
+      named: what the bundle is called in errors, where it lies under another name for the moment.
+    """
     with np.load(bundle / EXAMPLES, allow_pickle=False) as stored:
         largest = {key: float(np.abs(stored[key]).max()) for key in stored}
     rounding = json.loads((bundle / ROUNDING).read_text(encoding="utf-8"))
@@ -105,6 +109,7 @@ def require_agreement(bundle, deviations):
             # Written so that NaN fails.
             if not deviation <= allowed:
                 raise IntegrityError(
-                    f"{artefact} of {bundle}: {output} deviate by {deviation:.2g} from the Keras model; "
+                    f"{artefact} of {named or bundle}: {output} deviate by {deviation:.2g} from the Keras model; "
                     f"at most {allowed:.2g} is allowed."
+                    + (" Without int8 the other files are made." if artefact == "litert-int8" else "")
                 )

@@ -96,7 +96,8 @@ class ImageModel(keras.Model):
             raise ValueError(
                 "compile(optimizer) without a loss trains as the paper does. For a loss of your own, name its output: "
                 f'loss={{"scores": {loss!r}}}, with targets {{"scores": ...}}; or train '
-                f'keras.Model(model.input, model.output["scores"]). Received: loss={loss!r}'
+                f'keras.Model(model.input, model.output["scores"]), on images as model.preprocess makes them. '
+                f"Received: loss={loss!r}"
             )
         self._fitting = Fitting(self)
         self._fitting.compile(optimizer, metrics, options, super().compile)

@@ -1,5 +1,6 @@
 """Bundles: what is exported says what the model says, to programs without capszoo."""
 
+import copy
 import dataclasses
 import json
 import os
@@ -771,6 +772,30 @@ def test_the_process_that_reloads_cannot_import_capszoo():
 def test_a_script_that_fails_is_an_error_with_its_last_words():
     with pytest.raises(RuntimeError, match=r"no_such_script.py failed with status 2:\n.*can't open file"):
         run_alone("no_such_script.py")
+
+
+def test_a_script_that_fails_says_its_error_before_its_last_words():
+    written = "\n".join(
+        ["noise", "loc: error: 'tf.Odd' op is no builtin", *(f"%{i} = graph" for i in range(50))]
+    )
+    said = str(isolation._failure("convert.py", 1, written))
+    assert said.startswith(
+        "convert.py failed with status 1:\nloc: error: 'tf.Odd' op is no builtin\n%38 = graph"
+    )
+
+
+def test_what_an_int8_file_deviates_too_far_is_said_of_the_bundle_as_it_will_be_called(altered):
+    with pytest.raises(
+        IntegrityError, match=r"litert-int8 of models/tiny/1: .*\. Without int8 the other files"
+    ):
+        require_agreement(altered, {"litert-int8": {"poses": 5.0}}, "models/tiny/1")
+
+
+def test_a_clone_that_does_not_know_its_preprocessing_is_refused(tmp_path):
+    model = capszoo.create("matrix_em_smallnorb")
+    with pytest.raises(ValueError, match=r"has lost what its images are.*copy\.deepcopy"):
+        export(keras.models.clone_model(model), tmp_path, name="clone")
+    assert copy.deepcopy(model).preprocess.standardise
 
 
 def test_a_network_without_capsules_serves_what_its_architecture_names(least):

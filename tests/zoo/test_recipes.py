@@ -45,7 +45,9 @@ def test_the_numbers_of_a_set_are_not_those_of_another_one():
 
 
 def test_options_that_another_data_set_does_not_have_are_left_out_with_a_warning():
-    with pytest.warns(UserWarning, match=r"data\.turn, data\.stretch of the recipe left out: 'folder' has no such options"):
+    with pytest.warns(
+        UserWarning, match=r"data\.turn, data\.stretch of the recipe left out: 'folder' has no such options"
+    ):
         recipe = read_recipe("matrix_em_mnist", ["data.name=folder", "data.path=none", *FOLDER])
     assert (recipe.data.section_name, recipe.data.shift) == ("folder", 2)
     with pytest.raises(ConfigError, match=r"data\.turn: unknown key"):
