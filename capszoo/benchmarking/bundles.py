@@ -20,6 +20,12 @@ def require_bundle(bundle):
         raise ValueError(f"the folder of one version of a bundle is needed. Received: {bundle}")
 
 
+def name_of(bundle) -> str:
+    """What a bundle was exported as. Errors: `ValueError` for what is no bundle."""
+    require_bundle(bundle)
+    return json.loads((Path(bundle) / REPORT).read_text(encoding="utf-8"))["name"]
+
+
 def measure_bundle(bundle, sizes, seconds):
     """Images per second of every artefact of a bundle by batch size, and the latency of one image.
 

@@ -69,6 +69,8 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     if bundle:
         progress.say("bundle")
         rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
+        named = bundles.name_of(bundle)
+        notes += [] if named == recipe.name else [f"The bundle is one of {named}, not of {recipe.name}."]
     progress.say("start-up")
     return {
         "machine": machine,

@@ -37,9 +37,9 @@ def show(report):
     for note in report["notes"]:
         print(note)
     if busy(machine):
-        print(
-            f"The machine was busy (load {machine['load_before']:.1f}): trust the CPU column more than the others."
-        )
+        compared = OPEN in {row["variant"] for row in report["speed"]}
+        trusted = "trust the CPU column more than the others" if compared else "measure again when it is idle"
+        print(f"The machine was busy (load {machine['load_before']:.1f}): {trusted}.")
 
 
 def speed_table(report) -> Table:

@@ -66,13 +66,14 @@ def tune(recipe, directory, progress=QUIET, find=start_of_file) -> list[dict]:
       find: what `train.start_from` means, see `capszoo.training.run.train`.
 
     A trial whose values are not legal together or whose training diverges is a failed one, with its reason.
-    Errors: `ConfigError` for a recipe that declares no search, and where the folder holds another one, or one on other
-    images;
-    `Busy` where another process searches in the folder;
+    Errors: `ConfigError` for a recipe that declares no search, for more images than there are, and where the folder
+    holds another search, or one on other images; `Busy` where another process searches in the folder;
     `TrialsFailed` with the first reason if all trials failed; whatever else stops a trial stops the search.
     """
     _require_search(recipe)
     directory = Path(directory)
+    if not _is_chief():
+        _require_images(recipe)
     with _alone_in(directory):
         _claim(recipe, directory)
         if not _is_chief():  # Which looks at no image.
@@ -108,6 +109,14 @@ def _require_search(recipe):
         raise ConfigError(f"{recipe.name}: the recipe has no section 'search', so there is nothing to tune.")
     if not recipe.data.validates:
         raise ConfigError(f"{recipe.name}: the search needs a validation split. Received data without one.")
+
+
+def _require_images(recipe):
+    """Errors: `ConfigError` where no trial could be trained, for more images than there are."""
+    there = len(recipe.data.open("train"))
+    for key, images in (("search.images", recipe.search.images), ("train.images", recipe.train.images)):
+        if images and images > there:
+            raise ConfigError(f"{key} must be at most {there}, the training images. Received: {images}")
 
 
 def _claim(recipe, directory):

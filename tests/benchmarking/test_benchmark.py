@@ -15,6 +15,7 @@ from support import fill
 
 from capszoo import cli
 from capszoo.benchmarking import (
+    bundles,
     draw_scaling,
     drawing,
     measuring,
@@ -22,6 +23,7 @@ from capszoo.benchmarking import (
     networks,
     report,
     routing_alone,
+    tables,
     textbook,
 )
 from capszoo.layers import ConvCapsules
@@ -221,6 +223,27 @@ def test_a_network_is_compared_in_every_form_that_it_has():
     names, reason = networks.variants(read_recipe("cnn_smallnorb"))
     assert names == ["capszoo"]
     assert "a model with capsules" in reason
+
+
+@pytest.mark.parametrize(
+    ("forms", "advice"),
+    [
+        ((networks.OURS, networks.OPEN), "trust the CPU column"),
+        ((networks.OURS,), "measure again when it is idle"),
+    ],
+)
+def test_what_a_busy_machine_leaves_to_trust_is_in_the_table(forms, advice, capsys):
+    row = {"work": "inference", "batch": 1, "images_per_second": 1.0}
+    ratios = {"faster_than": dict.fromkeys(forms, 1.0), "less_cpu_than": dict.fromkeys(forms, 1.0)}
+    machine = {"processor": "one", "cpus": 2, "accelerators": [], "libraries": "none", "load_before": 9.0}
+    speed = [{**row, **ratios, "variant": form} for form in forms]
+    tables.show({"machine": machine, "subject": "net", "notes": [], "speed": speed, "memory": []})
+    assert f"The machine was busy (load 9.0): {advice}" in capsys.readouterr().out
+
+
+def test_whose_artefacts_were_measured_is_known(tmp_path):
+    (tmp_path / "export.json").write_text(json.dumps({"name": "mine", "version": 3}))
+    assert bundles.name_of(tmp_path) == "mine"
 
 
 def test_where_there_is_no_baseline_the_reason_is_said_and_a_sum_has_no_single_iteration(monkeypatch):

@@ -191,6 +191,16 @@ def test_a_recipe_without_a_search_cannot_be_tuned(small, tmp_path):
         tune(dataclasses.replace(small(), search=None), tmp_path)
 
 
+@pytest.mark.parametrize("key", ["search.images", "train.images"])
+def test_more_images_than_there_are_are_refused_before_there_is_a_folder(small, tmp_path, key):
+    overrides = ["search.images=null"] if key == "train.images" else []
+    with pytest.raises(
+        ConfigError, match=rf"{key} must be at most \d+, the training images\. Received: 20000"
+    ):
+        tune(small(*overrides, f"{key}=20000"), tmp_path / "search")
+    assert not (tmp_path / "search").exists()
+
+
 @pytest.mark.parametrize("name", ["kernel_mnist", "lstm_mnist"])
 def test_learned_routing_says_what_its_paper_could_not_try(name):
     keys = read_recipe(name).search.space.keys()
