@@ -104,6 +104,27 @@ def test_with_a_single_sample_at_the_mean_the_bound_is_what_the_distribution_say
     np.testing.assert_allclose((terms[:, 1] - prior).mean(), -12 * 12 + 6, atol=3)
 
 
+def test_the_terms_of_the_bound_are_those_of_its_sample_and_of_noisy_parts(subject, images, monkeypatch):
+    monkeypatch.setattr(EvidenceBound, "_noise", lambda _, like: keras.ops.ones_like(like))
+    top_down, parts = (subject.model.get_layer(name) for name in ("top_down", "parts"))
+    means = np.random.default_rng(0).normal(size=(20, 3, 4)).astype("float32")
+    deviations = np.full_like(means, 0.5)
+    terms = np.asarray(EvidenceBound(top_down)(means, np.log(deviations), parts(images)))
+    sample = means + 0.5
+    expected = top_down.distribution(sample).log_prob(parts(images) + 0.1)
+    np.testing.assert_allclose(terms[:, 0], expected, rtol=1e-5)
+    ratio = -np.square(sample) / 2 + 0.5 + np.log(0.5)
+    np.testing.assert_allclose(terms[:, 1], ratio.sum(axis=(1, 2)), rtol=1e-4)
+
+
+def test_the_noise_of_the_bound_is_normal(subject):
+    noise = np.asarray(
+        EvidenceBound(subject.model.get_layer("top_down"), 0)._noise(np.zeros((100, 100), "float32"))
+    )
+    assert noise.mean() == pytest.approx(0, abs=0.05)
+    assert noise.std() == pytest.approx(1, abs=0.05)
+
+
 def test_the_same_images_have_the_same_noise_for_every_model(subject, fresh):
     alone = LikelihoodProtocol(images=20, samples=1).measure([subject])
     beside = LikelihoodProtocol(images=20, samples=1).measure([fresh, subject])

@@ -1,5 +1,6 @@
 """Heinsen's routing: the network that its author counts, and votes that are never made."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -124,6 +125,18 @@ def test_a_count_in_a_tensor_is_the_same_count(shared_betas):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="return_history=True needs num_iterations as an int"):
         layer(children, num_iterations=tf.constant(2), return_history=True)
+
+
+def test_scores_are_the_softmax_of_what_the_oracle_gives_the_classes():
+    model = fill(HeinsenCapsNet(channels=(4,), strides=(2,), types=3).build((11, 11, 1), 4), scale=0.5)
+    images = numbers(2, 11, 11, 1)
+    below = keras.Model(model.input, model.get_layer("capsules").output)
+    poses, activations = (np.asarray(part, "float64") for part in below(images))
+    logits = np.log(activations) - np.log1p(-activations)
+    _, expected = expected_of(model.get_layer("class_capsules"), poses, logits)
+    exponentials = np.exp(expected["logits"] - expected["logits"].max(axis=1, keepdims=True))
+    softmax = exponentials / exponentials.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model(images)["scores"], softmax, rtol=1e-3, atol=1e-5)
 
 
 def test_coordinates_run_from_minus_one_to_one():

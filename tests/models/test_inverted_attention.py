@@ -47,6 +47,15 @@ def test_it_has_the_published_parameters():
     assert trainable_parameters(InvertedAttentionCapsNet().build((32, 32, 3), 10)) == 1_828_817
 
 
+def test_fresh_matrices_have_the_deviation_of_the_authors_code():
+    layer = ConcurrentCapsules((20, 30), ((3, 1), (2, 1)), 10, InvertedAttentionRouting())
+    layer.build((None, 6, 6, 4, 4, 4))
+    # types of parents / (side * children of a parent)
+    expected = [(20, 4 * 9 * 4), (30, 4 * 4 * 20), (10, 4 * 3 * 3 * 30)]
+    for level, (parents, below) in zip(layer.levels, expected, strict=True):
+        assert np.std(level.kernel) == pytest.approx(np.sqrt(parents / below), rel=0.05)
+
+
 def test_it_classifies_in_iterations():
     assert InvertedAttentionCapsNet().has(Classifies)
     assert InvertedAttentionCapsNet().has(RoutesIteratively)

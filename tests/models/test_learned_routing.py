@@ -9,6 +9,7 @@ import tensorflow as tf
 from support import arrays, dtype_policy
 
 from capszoo.layers import AffinePrimaryCapsules, NormalisedClassCapsules, NormalisedConvCapsules
+from capszoo.layers.routes import routed_layers
 from capszoo.models import ConsensusEMNet, KernelCapsNet, LSTMCapsNet
 from capszoo.routing import KernelRouting
 
@@ -231,3 +232,15 @@ def test_images_below_17_pixels_are_refused(name):
 def test_several_labels_per_image_are_refused():
     with pytest.raises(ValueError, match=r"one label per image\. Received: 2"):
         TINY["kernel"].objective(built(TINY["kernel"]), labels_per_image=2)
+
+
+def test_every_routing_begins_with_the_values_of_the_architecture():
+    small = {"channels": 4, "primary_types": 2, "conv1_types": 2, "conv2_types": 2}
+    values = {"kernel": "spectral", "alpha": 0.5, "beta": 3.0, "scales": (0.25, 2.0), "num_iterations": 2}
+    model = KernelCapsNet(**small, components=(2, 3, 5), **values).build((20, 20, 1), 3)
+    routings = [layer.routing for layer in routed_layers(model)]
+    assert [routing.components for routing in routings] == [2, 3, 5]
+    for routing in routings:
+        assert {name: getattr(routing, name) for name in values} == values
+        np.testing.assert_allclose(np.exp(routing.log_alpha), 0.5, rtol=1e-6)
+        np.testing.assert_allclose(np.exp(routing.log_beta), 3.0, rtol=1e-6)

@@ -200,6 +200,11 @@ def test_latents_are_optimised_only_for_images_of_the_models_shape(model):
         optimise_latents(NET, model, IMAGES[:, :5])
 
 
+def test_reconstructions_are_compared_with_the_deviation_of_the_architecture(model):
+    network = dataclasses.replace(NET, pixel_deviation=0.37)
+    assert network.objective(model).losses["reconstruction"].deviation == 0.37
+
+
 def test_grey_levels_are_optimised_as_the_same_images(model):
     model.preprocess = Preprocessing()
     levels = np.round(IMAGES[:2] * 255).astype("uint8")
