@@ -140,9 +140,8 @@ def _typed(hint, value, where):
                 return _typed(other, value, where)
         return _typed(first, value, where)
     if origin is typing.Literal:
-        if value not in arguments or isinstance(value, bool) != any(
-            value is a for a in arguments if isinstance(a, bool)
-        ):
+        # 3.0 and True are no 3 and no 1 to whoever reads them.
+        if not any(value == argument and type(value) is type(argument) for argument in arguments):
             raise ConfigError(f"{where}: {value!r} is not allowed{nearest(value, arguments)}")
         return value
     if origin is tuple:

@@ -127,6 +127,7 @@ def test_a_wrong_type_is_refused_with_what_was_expected_and_received(key, value,
         ("mode", None, "slow"),
         ("mode", ["fast"], "slow"),
         ("instance", 5, "6"),
+        ("instance", 4.0, "6"),
     ],
 )
 def test_a_value_outside_of_the_choices_is_refused_with_the_choices(key, value, valid):

@@ -18,6 +18,7 @@ from capszoo.config import ConfigError
 NOT_CROPPED = "several crops need a data set that crops its images, such as smallnorb."
 
 
+@enum.unique
 class Stream(enum.IntEnum):
     """What random numbers are drawn for: streams of one seed never share a number."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from capszoo.data.pipeline import Batches
 from capszoo.models import SelfRoutingCapsNet, VariationalBayesCapsNet
+from capszoo.training import run
 from capszoo.training.normalisations import BATCHES, batch_normalisations, measure_normalisations
 from capszoo.training.run import train
 from capszoo.training.weight_files import load_weights, read_arrays
@@ -69,7 +70,11 @@ def test_a_frozen_normalisation_keeps_its_own():
 
 
 @pytest.mark.usefixtures("data")
-def test_a_run_keeps_averages_with_their_own_statistics_and_trains_on_with_its_own(tmp_path):
+@pytest.mark.parametrize("latest", [BATCHES, 2])
+def test_a_run_keeps_averages_with_their_own_statistics_and_trains_on_with_its_own(
+    tmp_path, monkeypatch, latest
+):
+    monkeypatch.setattr(run, "BATCHES", latest)
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE, encoding="utf-8")
     plain, averaged = read_recipe(path), read_recipe(path, ["train.average=0.5"])
@@ -87,8 +92,9 @@ def test_a_run_keeps_averages_with_their_own_statistics_and_trains_on_with_its_o
     load_weights(model, tmp_path / "averaged" / "best.safetensors")
     kept = statistics(model)
     _, metadata = read_arrays(tmp_path / "averaged" / "best.safetensors")
-    assert metadata["step"] < BATCHES, "all steps up to there are looked at"
+    assert 2 < metadata["step"] < BATCHES, "all steps up to there are looked at, or the latest of them"
+    steps = range(max(0, metadata["step"] - latest), metadata["step"])
     batches = Batches(averaged.data.open("train"), averaged.train.batch_size, averaged.train.seed)
-    measure_normalisations(model, [batches.batch_at(step)["images"] for step in range(metadata["step"])])
+    measure_normalisations(model, [batches.batch_at(step)["images"] for step in steps])
     for value, again in zip(kept, statistics(model), strict=True):
         np.testing.assert_allclose(value, again, rtol=1e-4, atol=1e-5)
