@@ -81,6 +81,8 @@ def predict(
     import capszoo as zoo
     from capszoo.data.images import read_pictures
 
+    if out and (out.is_dir() or not out.suffix):
+        raise ConfigError(f"--out must be the file of a picture, such as drawn.png. Received: {out}")
     net = zoo.load(model)
     batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)

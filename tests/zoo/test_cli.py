@@ -176,6 +176,14 @@ def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):
     assert np.asarray(Image.open(tmp_path / "drawn.png")).std() > 0
 
 
+@pytest.mark.parametrize("name", ["drawn", "."])
+def test_a_drawing_needs_the_name_of_a_file(zoo, run, pictures, tmp_path, name):
+    status, out, err = run("predict", *pictures, "--model", "tiny_mnist", "--out", tmp_path / name)
+    assert (status, out) == (1, "")
+    assert "--out must be the file of a picture, such as drawn.png" in err
+    assert not (tmp_path / "drawn").exists()
+
+
 def test_a_picture_of_the_wrong_shape_is_refused_with_both_shapes(zoo, run, tmp_path):
     Image.new("L", (40, 30)).save(tmp_path / "wide.png")
     status, _, err = run("predict", tmp_path / "wide.png", "--model", "tiny_mnist")
