@@ -39,11 +39,13 @@ class Routing(keras.layers.Layer):
     see `fused` and `without_votes`. It computes in float32 under every dtype
     policy: agreement adds up over thousands of children.
 
-    Errors: `ValueError` for a count below one and for a history of a tensor count.
+    Errors: `ValueError` for a count below one, for a history of a tensor count, and for other parents than weights were
+    made for.
     Source: Faria 2019, Algorithm 1, generalised to all routings of the zoo.
     """
 
     logits = False
+    parent_count = None
 
     def __init__(self, num_iterations=3, **kwargs):
         kwargs.setdefault("dtype", "float32")
@@ -73,6 +75,13 @@ class Routing(keras.layers.Layer):
             for size, other in zip(received, expected, strict=True)
         ):
             raise ValueError(f"activations must have the shape {tuple(expected)}. Received: {received}")
+
+    def require_parents(self, received):
+        """Errors: `ValueError` for another number of parents than weights were made for: they would be broadcast."""
+        if self.parent_count not in (None, received):
+            raise ValueError(
+                f"{type(self).__name__} has been built for {self.parent_count} parents. Received: votes for {received}"
+            )
 
     def start(self, votes, activations):
         """The state of iteration 0."""

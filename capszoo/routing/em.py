@@ -105,6 +105,7 @@ class EMRouting(Routing):
                 expected = f"votes of the grid {grid} and a multiple of {taps} children are needed"
                 raise ValueError(f"{expected}. Received shape: {votes_shape}")
         if self.activation == "logistic":
+            self.parent_count = votes_shape[-2]
             for name, value in self.initial_betas.items():
                 initializer = keras.initializers.Constant(value)
                 weight = self.add_weight(name=name, shape=(votes_shape[-2],), initializer=initializer)
@@ -117,6 +118,7 @@ class EMRouting(Routing):
             votes = ops.moveaxis(votes, (-3, -2, -1), (0, 1, 2))
             activations = ops.moveaxis(activations, -1, 0)
         (children, parents, dimensions), grid = votes.shape[:3], votes.shape[4:]
+        self.require_parents(parents)
         votes = ops.reshape(votes, (children, parents, dimensions, -1))
         activations = ops.reshape(activations, (children, -1))
         poses, activations, *history = self.routed(votes, activations, num_iterations, return_history)

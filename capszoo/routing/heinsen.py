@@ -53,6 +53,7 @@ class HeinsenRouting(_RoutingByPosition):
 
     def build(self, votes_shape):
         super().build(votes_shape)
+        self.parent_count = votes_shape[-2]
         children, parents, _ = votes_shape[-3:]
         shape, deviation = ((parents,), 1.0) if self.shared_betas else ((parents, children), 1.0 / children)
         for name in ("beta_use", "beta_ignore"):

@@ -80,6 +80,7 @@ class KernelRouting(_ConsensusRouting):
 
     def build(self, votes_shape):
         super().build(votes_shape)
+        self.parent_count = votes_shape[-2]
         parents, dimensions = votes_shape[-2:]
         initial = {"log_alpha": math.log(self.alpha), "log_beta": math.log(self.beta), **INITIAL}
         if self.kernel == "spectral":

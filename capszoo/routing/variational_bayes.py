@@ -62,6 +62,7 @@ class VariationalBayesRouting(_RoutingByPosition):
 
     def build(self, votes_shape):
         super().build(votes_shape)
+        self.parent_count = votes_shape[-2]
         children, parents, _ = votes_shape[-3:]
         if self.neighbourhood is None:
             self.children = Children(np.arange(children)[None], children)

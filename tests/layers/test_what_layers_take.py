@@ -37,6 +37,7 @@ from capszoo.routing import (
     EMRouting,
     HeinsenRouting,
     InvertedAttentionRouting,
+    KernelRouting,
     SelfRouting,
     VariationalBayesRouting,
 )
@@ -199,3 +200,22 @@ def test_a_routing_of_another_layer_is_refused(routing, layer, shapes):
     layer(routing)(children)
     with pytest.raises(ValueError, match="a routing belongs to one layer"):
         layer(routing)(children)
+
+
+@pytest.mark.parametrize(
+    "routing",
+    [EMRouting, HeinsenRouting, KernelRouting, VariationalBayesRouting],
+    ids=lambda kind: kind.__name__,
+)
+def test_votes_for_other_parents_than_weights_were_made_for_are_refused(routing):
+    """Weights of six parents, broadcast to one, would make six images of each."""
+    routing, activations = routing(), np.ones((2, 5), "float32")
+    routing(np.ones((2, 5, 6, 16), "float32"), activations)
+    with pytest.raises(ValueError, match=r"has been built for 6 parents\. Received: votes for 1"):
+        routing(np.ones((2, 5, 1, 16), "float32"), activations)
+
+
+def test_a_routing_without_weights_is_of_any_number_of_parents():
+    routing, activations = EMRouting(activation="mixing"), np.ones((2, 5), "float32")
+    for parents in (6, 1):
+        assert routing(np.ones((2, 5, parents, 16), "float32"), activations)[0].shape == (2, parents, 16)
