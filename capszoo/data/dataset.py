@@ -19,7 +19,8 @@ class DataSet(abc.ABC):
         there is a validation split.
       light_on_dark: whether its pictures are light things on a dark ground, as MNIST's digits.
       views: which viewpoints there are, "all" unless some are left out.
-      set_name: what cards and results call it: its name in a recipe or, where one section reads many sets, the set's.
+      set_name: what cards and results call it: its name in a recipe or, where one section reads many sets, its option
+        `set`.
       benchmark: the published data set whose numbers in papers stand beside those on this one: itself, or that of
         which it is a twin.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
@@ -47,7 +48,7 @@ class DataSet(abc.ABC):
 
     @property
     def set_name(self) -> str:
-        return self.section_name
+        return getattr(self, "set", "") or self.section_name
 
     @property
     def benchmark(self) -> str:

@@ -59,8 +59,8 @@ def read_image(path, image_shape, resize=False):
     # One view alone, taken for two, would be cut in half and stretched.
     if views == 2 and (columns % 2 or columns * height != rows * 2 * width):
         raise ValueError(
-            f"expected a stereo pair, two views of the aspect ratio {height}x{width} (height x width) side by side; "
-            f"single pictures are for 1 or 3 channels (data.channels). {received}"
+            f"expected a stereo pair, two views of the aspect ratio {height}x{width} (height x width) side by side. "
+            f"{received}"
         )
     return _resized(_stacked(pixels, views), (width, height))
 

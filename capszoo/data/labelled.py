@@ -129,7 +129,13 @@ class StandardisedSplit(ArraySplit):
 
 def to_levels(picture, image_shape):
     """A picture, a path or a PIL image, as grey levels uint8 `[H, W, C]`, scaled."""
-    return np.round(read_image(picture, image_shape, resize=True) * 255).astype(np.uint8)
+    try:
+        image = read_image(picture, image_shape, resize=True)
+    except ValueError as error:
+        if image_shape[-1] != 2:
+            raise
+        raise ValueError(f"{error}. Single pictures are read with data.channels=1 or 3.") from error
+    return np.round(image * 255).astype(np.uint8)
 
 
 def array_to_levels(image, image_shape):

@@ -147,7 +147,10 @@ def _from_tfds(name, split, folders):
         return None
     tfds = tensorflow_datasets()
     try:
-        builder = tfds.builder_from_directory(str(newest))
+        if (newest / "features.json").is_file():
+            builder = tfds.builder_from_directory(str(newest))
+        else:  # Old versions of TFDS left the features to the code.
+            builder = tfds.builder(f"{name}:{newest.name}", data_dir=str(newest.parents[1]))
         arrays = tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
     except Exception as error:
         reason = str(error).partition("\n")[0]

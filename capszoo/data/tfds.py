@@ -28,10 +28,6 @@ class Tfds(LabelledPictures):
     image: str = "image"
     label: str = "label"
 
-    @property
-    def set_name(self):
-        return self.set or self.section_name
-
     def _look(self):
         features = _builder(self.set).info.features
         for name in (self.image, self.label):

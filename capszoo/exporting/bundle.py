@@ -192,9 +192,10 @@ def _check_model(model):
         raise ValueError(f"exporting needs KERAS_BACKEND=tensorflow. Received: {keras.backend.backend()}")
     if not isinstance(model, keras.Model):
         raise ValueError(f"a keras.Model is needed, see capszoo.load. Received: {model!r}")
-    if isinstance(model, ImageModel) and model.architecture is None:
+    if isinstance(model, ImageModel) and model.architecture is None and model.preprocess is None:
         raise ValueError(
-            f"{model.name!r} has lost what its images are, as a clone of Keras has; copy.deepcopy(model) keeps that."
+            f"{model.name!r} has lost what its images are, as a clone of Keras has: copy.deepcopy(model) keeps that, "
+            "or set clone.preprocess = model.preprocess."
         )
     shapes = [tuple(tensor.shape) for tensor in model.inputs]
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):

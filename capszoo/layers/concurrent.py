@@ -62,6 +62,7 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
         self._procedure = None
 
     def build(self, poses_shape):
+        self.require_own_routing()
         self.take_only(poses_shape)
         *grid, types, self.side, columns = poses_shape[1:]
         if self.side != columns:

@@ -51,16 +51,20 @@ class Routes(abc.ABC):
             lambda shape: keras.InputSpec(shape=(None, *shape[1:])), shapes
         )
 
+    def require_own_routing(self):
+        """Errors: `ValueError` for a routing that is built already, be it by another layer."""
+        if self.routing.built:
+            raise ValueError(f"a routing belongs to one layer; {self.routing!r} is built already.")
+
     def build_routing(self, votes_shape, neighbourhood=None):
         """Builds the routing for votes of that shape.
 
         where:
           neighbourhood: which children a parent sees, of a routing that must know; None where all parents see all.
 
-        Errors: `ValueError` for a routing that is built already, be it by another layer.
+        Errors: see `require_own_routing`.
         """
-        if self.routing.built:
-            raise ValueError(f"a routing belongs to one layer; {self.routing!r} is built already.")
+        self.require_own_routing()
         if neighbourhood is not None:
             self.routing.neighbourhood = neighbourhood
         self.routing.build(votes_shape)

@@ -67,7 +67,7 @@ class ConvNet(Classifies):
             "scores": keras.layers.Softmax(dtype="float32", name="scores")(logits),
             "logits": logits,
         }
-        return self.network(images, outputs)
+        return self.network(images, outputs, labels_per_image)
 
     def objective(self, model, labels_per_image=1):
         """Cross-entropy of the softmax. Errors: `ValueError` for several labels per image."""

@@ -9,8 +9,8 @@ from capszoo.models.objective import set_accuracy
 class OfClasses(keras.metrics.Metric):
     """A Keras metric of `scores [B, O]` and of 1 for each class of an image, 0 for the others.
 
-    Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`. Of
-    an image without a valid label a metric gets NaN, a sparse one the class -1.
+    Targets of a loss may be others, such as the margins of the spread loss. A sparse metric gets the class, `[B]`. An
+    image without a valid label, whose targets are NaN, has for metrics the class of its lowest score.
 
     where:
       metric: as `compile` takes it: a name, a function or a `keras.metrics.Metric`. "accuracy" is the
@@ -33,10 +33,9 @@ class OfClasses(keras.metrics.Metric):
 
     def update_state(self, targets, scores, sample_weight=None):
         targets = ops.cast(targets, scores.dtype)
-        classes = ops.where(ops.isnan(targets), targets, ops.cast(targets > 0, scores.dtype))
-        if self.sparse:
-            known = ops.logical_not(ops.any(ops.isnan(targets), axis=-1))
-            classes = ops.where(known, ops.argmax(targets, axis=-1), -1)
+        unknown = ops.any(ops.isnan(targets), axis=-1, keepdims=True)
+        targets = ops.where(unknown, _of_lowest(scores), targets)
+        classes = ops.argmax(targets, axis=-1) if self.sparse else ops.cast(targets > 0, scores.dtype)
         return self.metric.update_state(classes, scores, sample_weight=sample_weight)
 
     def result(self):
@@ -44,6 +43,12 @@ class OfClasses(keras.metrics.Metric):
 
     def reset_state(self):
         self.metric.reset_state()
+
+
+def _of_lowest(scores):
+    """One-hot rows of the lowest scores, the last of equal ones: where `argmax` takes the first, these are wrong."""
+    count = scores.shape[-1]
+    return ops.one_hot(count - 1 - ops.argmin(ops.flip(scores, axis=-1), axis=-1), count, dtype=scores.dtype)
 
 
 def _metric(metric):

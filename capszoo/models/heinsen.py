@@ -78,7 +78,7 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
         )
         poses, logits = HeinsenCapsules(num_classes, self._routing(False), name="class_capsules")(capsules)
         scores = keras.layers.Softmax(dtype="float32", name="scores")(logits)
-        return self.network(images, {"scores": scores, "poses": poses})
+        return self.network(images, {"scores": scores, "poses": poses}, labels_per_image)
 
     def _routing(self, hidden):
         return HeinsenRouting(self.num_iterations, shared_betas=hidden, logits=not hidden, name="routing")

@@ -84,7 +84,7 @@ class InvertedAttentionCapsNet(Classifies, RoutesIteratively):
         poses = ConcurrentCapsules(self.conv_types, windows, num_classes, routing, name="class_capsules")(
             self._primary_capsules(features)
         )
-        return self.network(images, {"scores": _scores(poses), "poses": poses})
+        return self.network(images, {"scores": _scores(poses), "poses": poses}, labels_per_image)
 
     def _primary_capsules(self, features):
         """`[B, H, W, types, side, side]` of feature maps."""

@@ -69,7 +69,7 @@ class SelfRoutingCapsNet(Classifies):
         capsules = self._poses(features), self._activations(features)
         routing = SelfRouting(name="routing")
         scores = SelfRoutedClassCapsules(num_classes, routing, name="scores")(capsules)
-        return self.network(images, {"scores": scores})
+        return self.network(images, {"scores": scores}, labels_per_image)
 
     def _poses(self, features):
         """`[B, H, W, types, D]` of feature maps."""

@@ -11,7 +11,6 @@ import json
 import time
 from pathlib import Path
 
-from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
@@ -60,15 +59,14 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
     passed over and no failure. Returns what failed, a line each.
     """
     limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
-    tried, failed, broken = set(), [], set()
-
-    def fail(trial, reason):
-        tried.add(trial)
-        failed.append(reason)
+    tried, broken = set(), set()
+    failed = [
+        reason for table in tables for trial in results.trials(table) if (reason := results.lacks(trial))
+    ]
+    for reason in failed:
         progress.say(reason)
-
     while time.monotonic() < limited.deadline:
-        trial = _cheapest(results, tables, folder, tried, fail)
+        trial = _cheapest(results, tables, folder, tried)
         if trial is None:
             break
         tried.add(trial)
@@ -82,23 +80,22 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
             progress.say(f"{trial}: {error}")
             tried.discard(trial)
         except Exception as error:  # of any library: the next number may do without it
-            fail(trial, f"{trial}: {error}")
+            failed.append(f"{trial}: {error}")
+            progress.say(failed[-1])
         else:
             progress.say(f"{trial}: {record.measurement.sentence()}")
     return failed
 
 
-def _cheapest(results, tables, folder, tried, fail):
-    """The cheapest missing trial that was not tried; `fail(trial, reason)` is told of each without data."""
+def _cheapest(results, tables, folder, tried):
     for record in measured_in(folder):  # by others meanwhile
         results.add(record)
-    missing = []
-    for trial in (trial for table in tables for trial in results.trials(table)):
-        try:
-            if trial not in tried and results.state(trial, folder) == "missing":
-                missing.append(trial)
-        except DataNotFound as error:
-            fail(trial, str(error))
+    missing = [
+        trial
+        for table in tables
+        for trial in results.trials(table)
+        if trial not in tried and results.state(trial, folder) == "missing"
+    ]
     return min(missing, key=lambda trial: results.hours(trial, folder), default=None)
 
 

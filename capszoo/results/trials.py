@@ -84,7 +84,7 @@ class Results:
     def card(self, trial):
         """The card of the preset that a cell is, if its weights were trained on the cell's data; else None."""
         cell = trial.cell
-        if not trial.plain or cell.recipe not in self._names:
+        if not trial.plain or cell.recipe not in self._names or self.lacks(trial):
             return None
         preset = self._presets(cell.recipe)
         if preset.card is None:
@@ -98,13 +98,23 @@ class Results:
         return card if card and card.recipe["train"]["seed"] == trial.seed else None
 
     def recipe(self, trial) -> Recipe | None:
-        """What is trained; None while the number is missing that ends the training."""
+        """What is trained; None while the number is missing that ends the training, and without its data."""
+        if self.lacks(trial):
+            return None
         if self.card(trial):
             return _seeded(self._recipe_of_preset(trial.cell.recipe), trial.seed)
         ends = self._ends(trial)
         if ends is None:
             return None
         return self._read(trial, (*trial.overrides, f"train.seed={trial.seed}", *ends))
+
+    def lacks(self, trial) -> str:
+        """Which data are not there that a trial's network is made for, in words; empty where they are."""
+        try:
+            self._read(trial, trial.overrides)
+        except DataNotFound as error:
+            return str(error)
+        return ""
 
     def _read(self, trial, overrides):
         """The trial's recipe with `overrides` over it. Errors: `ConfigError` and `DataNotFound` naming the cell."""
@@ -145,13 +155,16 @@ class Results:
         return key_of(recipe, card.files[WEIGHTS].sha256 if card else "")
 
     def state(self, trial, folder) -> str:
-        """Whether a trial's number is "published", "measured", "running", "waiting" for another one, or "missing"."""
+        """Whether a trial's number is "published", "measured", "running", "waiting" for another one, or "missing".
+
+        Or "no data", where a network is made for pictures that must be looked at and are not there.
+        """
         record = self.record(trial)
         if record:
             return "measured" if record.key else "published"
         recipe = self.recipe(trial)
         if recipe is None:
-            return "waiting"
+            return "no data" if self.lacks(trial) else "waiting"
         run = Path(folder) / self.key(trial) / RUN
         places = (run.parent, run, *(stage_folder(run, stage) for stage in recipe.stages))
         return "running" if any(map(_busy, places)) else "missing"

@@ -114,9 +114,11 @@ def _require_search(recipe):
 def _require_images(recipe):
     """Errors: `ConfigError` where no trial could be trained, for more images than there are."""
     there = len(recipe.data.open("train"))
-    for key, images in (("search.images", recipe.search.images), ("train.images", recipe.train.images)):
-        if images and images > there:
-            raise ConfigError(f"{key} must be at most {there}, the training images. Received: {images}")
+    key, images = "search.images", recipe.search.images
+    if images is None:
+        key, images = "train.images", recipe.train.images
+    if images and images > there:
+        raise ConfigError(f"{key} must be at most {there}, the training images. Received: {images}")
 
 
 def _claim(recipe, directory):

@@ -175,7 +175,20 @@ def read_card(path) -> Card:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         received = data.get("format") if isinstance(data, dict) else data
         raise config.ConfigError(f"{path}: card format {FORMAT} is needed. Received: {received!r}")
-    return config.parse(Card, data, str(path))
+    card = config.parse(Card, data, str(path))
+    # Cards said the name of the section once, where it reads many sets.
+    known = card.recipe.get("data", {})
+    now = {known.get("name"): dataset_of(known)} if known else {}
+    return dataclasses.replace(
+        card,
+        dataset=now.get(card.dataset, card.dataset),
+        trained_on=now.get(card.trained_on, card.trained_on),
+    )
+
+
+def dataset_of(data: dict) -> str:
+    """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
+    return data.get("set") or data["name"]
 
 
 def check_card(card: Card):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from capszoo import config
 from capszoo.zoo import locating, recipes
-from capszoo.zoo.card import Card, read_card
+from capszoo.zoo.card import Card, dataset_of, read_card
 from capszoo.zoo.locating import CARD
 
 
@@ -64,7 +64,7 @@ class Preset:
     @property
     def dataset(self) -> str:
         """The data set of the recipe, as `DataSet.set_name` says it."""
-        return recipes.dataset_of(self.mapping["data"])
+        return dataset_of(self.mapping["data"])
 
 
 def get_preset(name: str) -> Preset:

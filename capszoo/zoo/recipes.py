@@ -8,7 +8,7 @@ from capszoo import config
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.recipe import Recipe, register
 from capszoo.zoo import locating
-from capszoo.zoo.card import read_card
+from capszoo.zoo.card import dataset_of, read_card
 
 
 def folder() -> Path:
@@ -91,20 +91,20 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     try:
         recipe = parse_recipe(name, _laid_over(written, overrides))
         require_numbers(recipe.card.protocols)
-        dataset = dataset_of({"name": recipe.data.section_name, **(written.get("data") or {})})
-        if (
-            dataset != recipe.data.set_name
-            and parse_recipe(name, written).data.benchmark != recipe.data.benchmark
-        ):
+        dataset = dataset_of({**config.to_mapping(recipe.data), **(written.get("data") or {})})
+        if dataset != recipe.data.set_name and _benchmark(name, written) != recipe.data.benchmark:
             recipe = dataclasses.replace(recipe, card=recipe.card.without_papers())
         return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error
 
 
-def dataset_of(data: dict) -> str:
-    """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
-    return data["name"] if data["name"] != "tfds" else data.get("set") or "tfds"
+def _benchmark(name, written):
+    """The benchmark that a recipe is written for; None where its data are not there, or only overrides say them."""
+    try:
+        return parse_recipe(name, written).data.benchmark
+    except (config.ConfigError, FileNotFoundError):  # `DataNotFound`, which is not imported without Keras
+        return None
 
 
 def _laid_over(written, overrides):
@@ -115,10 +115,10 @@ def _laid_over(written, overrides):
     if not isinstance(before, dict) or given.get("name", before.get("name")) == before.get("name"):
         return mapping
     register()
-    known = config.sections("data").get(given["name"])
     # One that nobody knows is refused by name when the recipe is parsed.
-    if known is None:
+    if not isinstance(given["name"], str) or given["name"] not in config.sections("data"):
         return mapping
+    known = config.sections("data")[given["name"]]
     options = {"name", *(field.name for field in dataclasses.fields(known))}
     lost = [key for key in before if key not in options and key not in given]
     if lost:

@@ -109,6 +109,12 @@ def test_hidden_folders_are_passed_over_at_every_depth(tmp_path):
     assert sum(len(data.open(split).labels) for split in ("train", "validation", "test")) == 11
 
 
+def test_single_pictures_of_a_pairs_network_are_refused_with_what_takes_them(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "pictures", count=4)), channels=2, size=24)
+    with pytest.raises(ValueError, match=r"stereo pair.*Single pictures are read with data\.channels=1 or 3"):
+        data.open("train")
+
+
 def test_hidden_files_are_passed_over(tmp_path):
     root = write_folder(tmp_path / "pictures", count=4)
     (root / CLASSES[0] / "._0.png").write_bytes(b"what macOS keeps of a file elsewhere")

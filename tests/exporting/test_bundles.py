@@ -795,6 +795,9 @@ def test_a_clone_that_does_not_know_its_preprocessing_is_refused(tmp_path):
     model = capszoo.create("matrix_em_smallnorb")
     with pytest.raises(ValueError, match=r"has lost what its images are.*copy\.deepcopy"):
         export(keras.models.clone_model(model), tmp_path, name="clone")
+    clone = keras.models.clone_model(model)
+    clone.preprocess = model.preprocess
+    capszoo.exporting.bundle._check_model(clone)
     assert copy.deepcopy(model).preprocess.standardise
 
 

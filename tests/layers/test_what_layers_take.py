@@ -191,8 +191,13 @@ def test_what_is_no_routing_is_refused(layer, kind, routing):
         (EMRouting, lambda routing: SharedClassCapsules(2, routing), ((5, 5, 3, 4, 4), (5, 5, 3))),
         (HeinsenRouting, lambda routing: HeinsenCapsules(2, routing), ((6, 4, 4), (6,))),
         (SelfRouting, lambda routing: SelfRoutedClassCapsules(2, routing), ((5, 5, 3, 4), (5, 5, 3))),
+        (
+            InvertedAttentionRouting,
+            lambda routing: ConcurrentCapsules((2,), ((3, 1),), 2, routing),
+            (5, 5, 3, 4, 4),
+        ),
     ],
-    ids=["dense", "classes", "heinsen", "self"],
+    ids=["dense", "classes", "heinsen", "self", "concurrent"],
 )
 def test_a_routing_of_another_layer_is_refused(routing, layer, shapes):
     routing = routing()

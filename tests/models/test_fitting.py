@@ -15,6 +15,7 @@ from capszoo.models import (
     ConsensusEMNet,
     ConvNet,
     DynamicCapsNet,
+    HeinsenCapsNet,
     MatrixCapsNet,
     SparseCapsNet,
 )
@@ -126,14 +127,34 @@ def test_the_margin_grows_after_a_fit_of_unknown_length_too():
 
 @pytest.mark.parametrize("labels", [LABELS + 10, LABELS - 10])
 def test_what_is_no_label_is_never_right(labels):
+    """And no metric stops with an error that hides the loss, which says so."""
     model = built(SMALL["cnn"])
-    model.compile("adam", metrics=["sparse_categorical_accuracy", "accuracy"])
+    errors = [keras.metrics.CategoricalCrossentropy(), keras.metrics.SparseCategoricalCrossentropy()]
+    shares = [
+        "accuracy",
+        "categorical_accuracy",
+        "sparse_categorical_accuracy",
+        keras.metrics.SparseTopKCategoricalAccuracy(2, name="sparse_top_2_accuracy"),
+    ]
+    model.compile("adam", metrics=[*shares, *errors])
     data = tf.data.Dataset.from_tensor_slices((IMAGES, labels)).batch(20)
     logs = model.evaluate(data, verbose=0, return_dict=True)
-    assert {name: value for name, value in logs.items() if "accuracy" in name} == {
-        "accuracy": 0.0,
-        "sparse_categorical_accuracy": 0.0,
-    }
+    found = {name: value for name, value in logs.items() if "accuracy" in name}
+    assert len(found) == 4
+    assert set(found.values()) == {0.0}
+    assert np.isnan(logs["loss"])
+    assert min(logs[error.name] for error in errors) > np.log(10) - 1e-3
+
+
+def test_of_equal_scores_that_of_no_label_is_not_the_first():
+    metric = OfClasses("sparse_categorical_accuracy")
+    metric.update_state(np.full((2, 3), np.nan, "float32"), np.full((2, 3), 0.5, "float32"))
+    assert float(metric.result()) == 0
+
+
+def test_losses_of_one_class_refuse_a_model_of_several():
+    with pytest.raises(ValueError, match=r"needs one label per image\. Received: 2"):
+        HeinsenCapsNet(channels=(4,), strides=(2,), types=2).build((20, 20, 1), 4, 2).compile("adam")
 
 
 def test_a_model_knows_how_many_classes_an_image_has():

@@ -160,7 +160,10 @@ def test_images_do_not_depend_on_each_other(architecture, model, images):
 def test_it_takes_what_the_model_takes(architecture, model, images):
     infer = architecture.inference(model, steps=2)
     levels = np.round(np.asarray(images) * 255).astype("uint8")
-    of_levels, of_floats = infer(levels, LABELS.astype("int64")), infer(levels / np.float32(255), LABELS)
+    of_levels, of_floats = (
+        infer(levels, LABELS.astype("int64")),
+        infer(levels / np.float32(255), LABELS.tolist()),
+    )
     for name, value in of_floats.items():
         np.testing.assert_allclose(of_levels[name], value, rtol=1e-5, atol=1e-6)
     with pytest.raises(ImageError, match="images must have the shape"):

@@ -12,6 +12,7 @@ from support import Recorded
 import capszoo
 from capszoo.config import ConfigError
 from capszoo.results import queue
+from capszoo.results.page import state_rows, write
 from capszoo.results.queue import work
 from capszoo.results.records import key_of, measured_in, read_records, write_records
 from capszoo.results.tables import read_paper
@@ -167,6 +168,10 @@ def test_data_that_are_not_there_stop_no_other_number(tables, trained, tmp_path)
     (failed,) = work(results, ["first"], tmp_path / "out")
     assert failed.startswith("first: away, seed 0: the data set 'nowhere'")
     assert [run[0] for run in trained] == [2, 2, 1]
+    assert states(results, "first", tmp_path / "out") == ["measured", "measured", "measured", "no data"]
+    write(results, tmp_path / "page")
+    assert "| away |" in (tmp_path / "page" / "results.md").read_text(encoding="utf-8")
+    assert {row["state"] for row in state_rows(results, "first", tmp_path / "out")} >= {"1 no data"}
 
 
 def test_of_two_numbers_of_one_training_the_later_one_counts_wherever_it_is_from(results, trained, tmp_path):

@@ -201,6 +201,10 @@ def test_more_images_than_there_are_are_refused_before_there_is_a_folder(small, 
     assert not (tmp_path / "search").exists()
 
 
+def test_images_of_a_trial_are_those_of_the_search_where_it_says_some(small):
+    tuning._require_images(small("train.images=20000", "search.images=20"))
+
+
 @pytest.mark.parametrize("name", ["kernel_mnist", "lstm_mnist"])
 def test_learned_routing_says_what_its_paper_could_not_try(name):
     keys = read_recipe(name).search.space.keys()

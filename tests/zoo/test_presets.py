@@ -133,6 +133,16 @@ def test_weights_of_another_shape_name_every_misfit(zoo, tmp_path):
     assert "conv1/bias: expected shape (16,). Received: (15,)" in message
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_card_that_names_the_section_of_many_sets_is_of_its_set(zoo):
+    card = json.loads((zoo / "card.json").read_text())
+    card |= {"dataset": "tfds", "trained_on": "tfds"}
+    card["recipe"]["data"] = {**card["recipe"]["data"], "name": "tfds", "set": "flowers"}
+    (zoo / "card.json").write_text(json.dumps(card))
+    card = read_card(zoo / "card.json")
+    assert (card.dataset, card.trained_on) == ("flowers", "flowers")
+
+
 def test_weights_trained_on_other_data_warn(zoo):
     card = json.loads((zoo / "card.json").read_text())
     card["trained_on"] = "synthnorb"

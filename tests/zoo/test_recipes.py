@@ -54,6 +54,22 @@ def test_options_that_another_data_set_does_not_have_are_left_out_with_a_warning
         read_recipe("matrix_em_mnist", ["data.name=folder", "data.path=none", *FOLDER, "data.turn=1"])
 
 
+@pytest.mark.parametrize(
+    "data", ["{name: tfds, set: nowhere}", "{name: tfds}", "{name: folder, path: none}", None]
+)
+def test_the_data_that_a_recipe_is_written_for_need_not_be_there(path, data):
+    text = re.sub(r"data: *\n(?:  .*\n)+|data: .*\n", f"data: {data}\n" if data else "", RECIPE)
+    path.write_text(text, encoding="utf-8")
+    recipe = read_recipe(path, ["data.name=mnist"])
+    assert recipe.data.set_name == "mnist"
+    assert recipe.card.protocols["test_error"] == (None if data else 0.0025)
+
+
+def test_a_name_of_data_that_is_no_text_is_refused_with_the_names():
+    with pytest.raises(ConfigError, match=r"data\.name: unknown data \['a'\]"):
+        read_recipe("dynamic_mnist", ["data.name=[a]"])
+
+
 def test_a_set_of_tensorflow_datasets_is_found_by_its_name():
     assert list_models(dataset="cifar10") == ["inverted_attention_cifar10"]
 

@@ -125,7 +125,7 @@ class IterativeInference:
 
     def _one_hot(self, labels):
         """`labels` as floats. Errors: `ValueError` unless they have the shape `[B, O]`."""
-        classes = self.layers[self._top].output.shape[1]
+        classes, labels = self.layers[self._top].output.shape[1], ops.convert_to_tensor(labels)
         if len(labels.shape) != 2 or labels.shape[1] not in (None, classes):
             raise ValueError(f"labels must be one-hot rows [B, {classes}]. Received: {tuple(labels.shape)}")
         return ops.cast(labels, "float32")
