@@ -91,7 +91,10 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     try:
         recipe = parse_recipe(name, _laid_over(written, overrides))
         require_numbers(recipe.card.protocols)
-        dataset = dataset_of({**config.to_mapping(recipe.data), **(written.get("data") or {})})
+        before, now = written.get("data") or {}, config.to_mapping(recipe.data)
+        # What the recipe leaves open is what it is given; options of another section say nothing of its own.
+        of_section = before.get("name", now["name"]) == now["name"]
+        dataset = dataset_of({**now, **before} if of_section else before)
         if dataset != recipe.data.set_name and _benchmark(name, written) != recipe.data.benchmark:
             recipe = dataclasses.replace(recipe, card=recipe.card.without_papers())
         return dataclasses.replace(recipe, dataset=dataset)

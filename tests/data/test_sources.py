@@ -124,22 +124,28 @@ def test_the_newest_version_is_read_and_none_that_is_not_whole(tmp_path):
     assert sources.newest_version("toys", [tmp_path / "part"]) is None
 
 
-def test_a_prepared_copy_that_cannot_be_read_is_an_error(tiny_data, monkeypatch):
+@pytest.fixture
+def damaged(tiny_data, monkeypatch):
+    """Makes a copy of MNIST in a folder of that name, as TensorFlow Datasets prepares one, that nobody can read."""
     pytest.importorskip("tensorflow_datasets")
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    copy = tiny_data / "tfds" / "mnist" / "3.0.1"
-    copy.mkdir(parents=True)
-    (copy / "dataset_info.json").write_text("{")
+
+    def make(name):
+        copy = tiny_data / "tfds" / "mnist" / name
+        copy.mkdir(parents=True)
+        (copy / "dataset_info.json").write_text("{")
+
+    return make
+
+
+def test_a_prepared_copy_that_cannot_be_read_is_an_error(damaged):
+    damaged("3.0.1")
     with pytest.raises(ValueError, match="the prepared copy cannot be read"):
         read_arrays("mnist", "train")
 
 
-def test_a_copy_that_is_not_finished_is_passed_over(tiny_data, monkeypatch):
-    pytest.importorskip("tensorflow_datasets")
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    copy = tiny_data / "tfds" / "mnist" / "incomplete.ABC123_3.0.1"
-    copy.mkdir(parents=True)
-    (copy / "dataset_info.json").write_text("{")
+def test_a_copy_that_is_not_finished_is_passed_over(damaged):
+    damaged("incomplete.ABC123_3.0.1")
     assert len(read_arrays("mnist", "train")["label"]) == TRAIN
 
 

@@ -65,6 +65,13 @@ def test_the_data_that_a_recipe_is_written_for_need_not_be_there(path, data):
     assert recipe.card.protocols["test_error"] == (None if data else 0.0025)
 
 
+def test_numbers_of_a_data_set_are_not_those_of_a_set_of_tensorflow_datasets(path):
+    given = ["data.name=tfds", "data.set=flowers", *FOLDER]
+    recipe = read_recipe(path, given)
+    assert (recipe.dataset, recipe.data.set_name) == ("mnist", "flowers")
+    assert recipe.card.protocols == {"test_error": None}
+
+
 def test_a_name_of_data_that_is_no_text_is_refused_with_the_names():
     with pytest.raises(ConfigError, match=r"data\.name: unknown data \['a'\]"):
         read_recipe("dynamic_mnist", ["data.name=[a]"])
