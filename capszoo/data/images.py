@@ -75,11 +75,12 @@ def read_pictures(pictures, image_shape, resize=False):
 
     Errors: `ValueError` for what is no picture of that shape; see `read_image` and `capszoo.data.checking`.
     """
-    if isinstance(pictures, np.ndarray | list | tuple) and not len(pictures):
-        raise ValueError("at least one picture is needed. Received: none")
-    if isinstance(pictures, np.ndarray) and pictures.ndim > 3:
-        return _checked(pictures, image_shape), False
     single = not isinstance(pictures, list | tuple)
+    array = isinstance(pictures, np.ndarray)
+    if (array and not pictures.size) or (not single and not pictures):
+        raise ValueError("at least one picture is needed. Received: none")
+    if array and pictures.ndim > 3:
+        return _checked(pictures, image_shape), False
     each = [pictures] if single else pictures
     read = [
         _checked(picture[None], image_shape)[0]

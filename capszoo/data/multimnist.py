@@ -42,7 +42,8 @@ class MultiMnist(DataSet):
     Differs from the paper: the text has a shift of 4. 1,000 stored partners of each digit (60 M training and
     10 M test pairs) are here fresh partners in training and `pairs_per_image` (1,000 gives the published
     count) in evaluation.
-    Errors: `ValueError` for a negative option or fewer than one pair per image.
+    Errors: `ValueError` for a negative option or fewer than one pair per image; from `open`, for a split without two
+    classes.
     """
 
     validation: int = 5000
@@ -65,6 +66,10 @@ class MultiMnist(DataSet):
     def open(self, split: str) -> Split:
         """The split "train", "validation" or "test". Errors: see `read_split`."""
         images, labels = read_split("mnist", split, self.validation)
+        if len(np.unique(labels)) < 2:
+            raise ValueError(
+                f"pairs are of digits of two classes. Received: {len(images)} digit(s) in {split!r}, all of one class"
+            )
         pairs = _Pairs(place(images, PAD), labels, self.shift)
         return RenderedSplit(
             length=len(images) * (1 if split == "train" else self.pairs_per_image),

@@ -54,8 +54,9 @@ def row_of(results, table, name) -> dict[str, str]:
     trials = [trial for trial in results.trials(table) if trial.name == name]
     ours = ours_of(results, table, name)
     if ours is None:
+        why = "no data" if any(map(results.lacks, trials)) else "not afforded yet"
         return row | {
-            "ours": f"not afforded yet, {_cost(results, table, name)}",
+            "ours": f"{why}, {_cost(results, table, name)}",
             "seeds": f"0 of {len(cell.seeds)}",
             "how": f"`{results.command(trials[0])}`",
         }

@@ -82,6 +82,11 @@ def test_pictures_of_another_size_are_resized_where_that_is_asked_for():
         read_pictures(picture, (28, 28, 1))
     read, _ = read_pictures(picture, (28, 28, 1), resize=True)
     np.testing.assert_allclose(read, 1)
-    for none in ([], np.zeros((0, 28, 28, 1), "uint8")):
+    for none in ([], (), np.zeros((0, 28, 28, 1), "uint8")):
         with pytest.raises(ValueError, match="at least one picture"):
             read_pictures(none, (28, 28, 1))
+
+
+def test_a_number_is_no_picture():
+    with pytest.raises(ValueError, match="images must have the shape"):
+        read_pictures(np.array(0.5), (28, 28, 1))

@@ -92,3 +92,8 @@ def test_the_fingerprint_tells_what_the_test_images_depend_on(tiny_data):
 def test_illegal_options_are_refused(options):
     with pytest.raises(ValueError, match="Received"):
         MultiMnist(**options)
+
+
+def test_a_split_of_one_class_has_no_pairs(tiny_data):
+    with pytest.raises(ValueError, match="two classes"):
+        MultiMnist(validation=1).open("validation")

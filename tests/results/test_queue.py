@@ -170,7 +170,9 @@ def test_data_that_are_not_there_stop_no_other_number(tables, trained, tmp_path)
     assert [run[0] for run in trained] == [2, 2, 1]
     assert states(results, "first", tmp_path / "out") == ["measured", "measured", "measured", "no data"]
     write(results, tmp_path / "page")
-    assert "| away |" in (tmp_path / "page" / "results.md").read_text(encoding="utf-8")
+    assert "| away |  | no data, about 0.1 h |" in (tmp_path / "page" / "results.md").read_text(
+        encoding="utf-8"
+    )
     assert {row["state"] for row in state_rows(results, "first", tmp_path / "out")} >= {"1 no data"}
 
 
