@@ -26,7 +26,7 @@ class SelfRoutingCapsNet(Classifies):
     Outputs: `scores [B, classes]` in [0, 1], each row summing to one.
 
     Parameters for 32x32x2 and 5 classes: 814,960.
-    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", section 4, and the authors' code (smallNORB).
+    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", and the authors' code (smallNORB).
     Differs from the authors' code: convolutions have biases, and poses are not batch-normalised (theirs has 815,104
     parameters); convolutions of stride two pad an even image at its end, not on both sides.
     """
