@@ -42,6 +42,7 @@ def reproduce(
     from capszoo.protocols.tables import show, table_of
     from capszoo.results import page
     from capszoo.results.tables import read_papers, select
+    from capszoo.training.files import make_folder
 
     files = [name for name in tables or () if name.endswith((".yaml", ".yml"))]
     papers = read_papers(files)
@@ -57,6 +58,7 @@ def reproduce(
                 table_of(page.state_rows(results, name, out), title=f"{name}: {results.tables()[name].title}")
             )
         return
+    make_folder(docs or out)
     failed = []
     if hours != 0:
         from capszoo.results.queue import work

@@ -27,7 +27,7 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(activations, coefficients[1, B, I, O])`.
     Errors: `ValueError` for another routing, and for children without a static count.
-    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", its section on self-routing and the authors' code.
+    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", on self-routing, and the authors' code.
     Differs from the authors' code: their matrices begin at zero, where no gradient reaches the children.
     """
 

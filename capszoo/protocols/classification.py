@@ -27,8 +27,7 @@ class ShareOfWrong(NumberProtocol):
         """The names of the classes that scores are of."""
         return recipe.data.class_names
 
-    def number(self, subject, progress):
-        recipe = subject.recipe
+    def open(self, recipe):
         data = self.data(recipe)
         if data.image_shape != recipe.data.image_shape:
             raise ConfigError(
@@ -41,7 +40,10 @@ class ShareOfWrong(NumberProtocol):
                 f"protocol {self.section_name!r} has the classes {', '.join(data.class_names)}. "
                 f"Received: a model of {', '.join(known)}"
             )
-        split = data.open("test")
+        return data.open("test")
+
+    def number(self, subject, progress):
+        data, split = self.data(subject.recipe), self.open(subject.recipe)
         progress.begin(self.section_name, len(split))
         scores, labels = self.predict(subject.model, split, progress)
         if scores.shape[-1] != data.num_classes:

@@ -37,7 +37,7 @@ class MeanOfImages(NumberProtocol):
             "wrong": None,
             "n": len(values),
             "data": data.set_name,
-            "fingerprint": data.open("test").fingerprint(),
+            "fingerprint": self.open(subject.recipe).fingerprint(),
         }
 
 

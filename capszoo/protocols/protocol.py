@@ -93,6 +93,10 @@ class Protocol(abc.ABC):
 class NumberProtocol(Protocol):
     """A protocol that gives one number of one model, which a card may have."""
 
+    def open(self, recipe):
+        """The images that are looked at. Errors: `ConfigError` where they do not fit the model's; `DataNotFound`."""
+        return self.data(recipe).open("test")
+
     @abc.abstractmethod
     def number(self, subject, progress) -> dict:
         """What a `Measurement` says of a number and of its data: value, interval, wrong, n, data, fingerprint.

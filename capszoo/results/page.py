@@ -4,7 +4,7 @@ import collections
 import shlex
 from pathlib import Path
 
-from capszoo import plugins
+from capszoo import config, plugins
 from capszoo.protocols import get_protocol
 from capszoo.results import figures
 from capszoo.results.ours import ours_of
@@ -20,11 +20,12 @@ Written by `capszoo reproduce`; nobody types a number here. Beside the paper's v
 interval: of one training Wilson's, over the test images; of several the mean, the deviation and the interval of the
 mean, over trainings, unless all are equal. Steps are those of one training, hours of all together. Each says which
 data it was measured on: **synthnorb is a rendered twin of smallNORB, and affnist_synth one of affNIST; their numbers
-are not those of the published sets.** What stands without a number of ours was not afforded yet, with what it would
-cost on two CPU cores. A number comes from a published card, or from `results.json` beside this page. Of a training
-the weights of the least error on validation images are measured, or, where its data have none, as most recipes of the
-twin, those of its end; among these recipes test errors had a say too. What was tried besides, and what it gave, is in
-[notes.md](notes.md).
+are not those of the published sets.** Where rows that a table compares stand on different sets of one name, such as
+synthnorb rendered on two machines, each has the first digits of its images' fingerprint. What stands without a number
+of ours was not afforded yet, with what it would cost on two CPU cores. A number comes from a published card, or from
+`results.json` beside this page. Of a training the weights of the least error on validation images are measured, or,
+where its data have none, as most recipes of the twin, those of its end; among these recipes test errors had a say too.
+What was tried besides, and what it gave, is in [notes.md](notes.md).
 """
 ABOVE = """## Published weights above the paper's value
 
@@ -48,7 +49,7 @@ def row_of(results, table, name) -> dict[str, str]:
     """A cell as a row of the page."""
     cell = results.tables()[table].cells[name]
     row = dict.fromkeys(COLUMNS, "")
-    row |= {"cell": f"{name} ({cell.note})" if cell.note else name, "paper": paper_text(cell)}
+    row |= {"cell": f"{name} ({cell.note.strip()})" if cell.note else name, "paper": paper_text(cell)}
     if not cell.recipe:
         return row | {"ours": "only quoted"}
     trials = [trial for trial in results.trials(table) if trial.name == name]
@@ -69,7 +70,7 @@ def row_of(results, table, name) -> dict[str, str]:
         "seeds": f"{len(records)}"
         if len(records) == len(trials)
         else f"{len(records)} of {len(trials)}; the rest {_cost(results, table, name)}",
-        "data": _data([record.measurement for record in records]),
+        "data": _data(results, table, records),
         "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
         "hours": _hours(records),
         "how": f"`{how}`" + ("" if trained else " (published)"),
@@ -88,6 +89,8 @@ def _cost(results, table, name, folder=None):
             missing = None if results.trained(trial, folder) else results.training(trial)
             trainings.setdefault(trial.name, []).append(missing)
             hours += results.hours(trial, folder) if trial.name == name else 0.0
+    if name not in trainings:  # Somebody has begun with it, or ended, since it was looked at.
+        return ""
     first = next(other for other, missing in trainings.items() if missing == trainings[name])
     if first != name and None not in trainings[name]:
         return f'with "{first}"'
@@ -96,11 +99,34 @@ def _cost(results, table, name, folder=None):
     return f"about {hours:,.0f} h" if hours >= 100 else f"about {hours:.3g} h"
 
 
-def _data(measurements):
-    """What was measured on. Of one name there may be several sets of images, such as two renderings of synthnorb."""
-    first, versions = measurements[0], len({measurement.fingerprint for measurement in measurements})
-    name = first.data if versions == 1 else f"{first.data} ({versions} versions)"
+def _data(results, table, records):
+    """What was measured on. Of one name there may be several sets of images, such as two renderings of synthnorb.
+
+    A row of one set has its fingerprint where other rows of the table, of the same protocol and the same options of the
+    data, are of another one.
+    """
+    first, own = records[0].measurement, _images(records)
+    versions = len(own)
+    if versions == 1:
+        others = (ours_of(results, table, name) for name in results.tables()[table].cells)
+        images = [_images(other.records.values()) for other in others if other]
+        named = {next(iter(one)) for one in images if len(one) == 1}
+        ((kind, fingerprint),) = own
+        several = len({version for of_kind, version in named if of_kind == kind}) > 1
+        name = f"{first.data} (images {fingerprint[:8]})" if several else first.data
+    else:
+        name = f"{first.data} ({versions} versions)"
     return f"{name}, n={first.n:,}"
+
+
+def _images(records):
+    """The sets of images of a cell's numbers, each with what ought to make them the same, and its fingerprint."""
+    found = set()
+    for record in records:
+        measurement = record.measurement
+        data = config.parse_section("data", record.recipe["data"])
+        found.add(((measurement.data, measurement.protocol, data), measurement.fingerprint))
+    return found
 
 
 def _hours(records):
@@ -157,7 +183,8 @@ def _is_above(ours, paper):
 def _markdown(rows, columns):
     """The lines of a table, and an empty one."""
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    cells = ([row[column].replace("|", r"\|") for column in columns] for row in rows)
+    # A line break, which YAML may end a note with, would end the row.
+    cells = ([" ".join(row[column].split()).replace("|", r"\|") for column in columns] for row in rows)
     return [*lines, *(f"| {' | '.join(row)} |" for row in cells), ""]
 
 

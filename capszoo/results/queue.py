@@ -11,6 +11,7 @@ import json
 import time
 from pathlib import Path
 
+from capszoo import config
 from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
@@ -96,7 +97,12 @@ def _cheapest(results, tables, folder, tried):
         for trial in results.trials(table)
         if trial not in tried and results.state(trial, folder) == "missing"
     ]
-    return min(missing, key=lambda trial: results.hours(trial, folder), default=None)
+
+    def cost(trial):
+        hours = results.hours(trial, folder)
+        return not hours, hours  # What nobody has estimated comes last.
+
+    return min(missing, key=cost, default=None)
 
 
 def _number(results, trial, folder, progress, broken):
@@ -141,6 +147,8 @@ def _number(results, trial, folder, progress, broken):
                 accelerator=best.get("accelerator", ""),
             )
         text = json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
+        # As whoever reads it will: a number that is NaN would stop every later command.
+        config.parse(Record, json.loads(text), f"the number of {trial}")
         write_text(path, text)
     results.add(record)
     return record
@@ -160,7 +168,7 @@ def _trained(recipe, run, progress, key, broken):
 
 
 def _require_number(name, recipe):
-    """Errors: `ConfigError`, before anything is trained, for a protocol that is not for such a network."""
+    """Errors, before anything is trained: `ConfigError` for a protocol of other networks or images; `DataNotFound`."""
     protocol = get_protocol(name)
     require(recipe.model, protocol.role, f"protocol {name!r}")
-    protocol.data(recipe)
+    protocol.open(recipe)

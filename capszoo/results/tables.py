@@ -96,6 +96,11 @@ class Table:
                 f"{name}.stops_at: a cell with a recipe, with the same seeds and without an end of its own is needed. "
                 f"Received: {cell.stops_at!r}"
             )
+        if unit := get_protocol(end.protocol).unit:
+            raise ConfigError(
+                f"{name}.stops_at: a cell whose number is a share of wrong images is needed. "
+                f"Received: {cell.stops_at!r}, in {unit}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """From a cell to its number: which training it is, whether it is published, measured, running or missing."""
 
+import collections
 import dataclasses
 import functools
+import os
 import shlex
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from capszoo.training.folder import BEST, stage_folder
 from capszoo.training.recipe import Recipe
 from capszoo.zoo import presets, recipes
 from capszoo.zoo.card import Speed
+from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.locating import WEIGHTS
+from capszoo.zoo.starting import find_start
 
 # Hours for one number of published weights, or of a run that is there, at most.
 MEASURING = 0.1
@@ -66,6 +70,7 @@ class Results:
         self._presets = functools.cache(presets.get_preset)
         self._recipe_of_preset = functools.cache(lambda name: self._presets(name).recipe)
         self._recipes = functools.cache(recipes.read_recipe)
+        self._hash_of = functools.cache(sha256_of)
 
     def tables(self) -> dict[str, Table]:
         """All tables by name."""
@@ -131,7 +136,13 @@ class Results:
         record = self.record(cells[trial.cell.stops_at])
         if record is None:
             return None
-        return f"train.stop_at_error={record.measurement.value!r}", "train.stop_split=test"
+        # Stages have the options of the training after them unless they say otherwise.
+        stages = [
+            f"stages.{stage.name}.train.{option}"
+            for stage in self._read(trial, trial.overrides).stages
+            for option in ("stop_at_error=null", "stop_split=validation")
+        ]
+        return f"train.stop_at_error={record.measurement.value!r}", "train.stop_split=test", *stages
 
     def record(self, trial) -> Record | None:
         """The number of a trial, if there is one: of the published card, or else measured."""
@@ -150,9 +161,20 @@ class Results:
     def key(self, trial) -> str:
         """The name of a trial's training, see `capszoo.results.records.key_of`; its recipe must be known."""
         recipe, card = self.recipe(trial), self.published_card(trial)
-        if card is None and recipe.train.start_from in self._names:
-            card = self._presets(recipe.train.start_from).card
-        return key_of(recipe, card.files[WEIGHTS].sha256 if card else "")
+        if card:
+            return key_of(recipe, card.files[WEIGHTS].sha256)
+        start = recipe.train.start_from
+        return key_of(recipe, self._hash_of_start(start) if start else "")
+
+    def _hash_of_start(self, name):
+        """SHA-256 of the weights that a training begins from; "" where there are none, as that training will say."""
+        if name in self._names or name in recipes.FORMER_NAMES:
+            card = self._presets(name).card
+            return card.files[WEIGHTS].sha256 if card else ""
+        try:
+            return self._hash_of(find_start(name).path)
+        except (ConfigError, OSError):
+            return ""
 
     def state(self, trial, folder) -> str:
         """Whether a trial's number is "published", "measured", "running", "waiting" for another one, or "missing".
@@ -170,8 +192,24 @@ class Results:
         return "running" if any(map(_busy, places)) else "missing"
 
     def hours(self, trial, folder=None) -> float:
-        """What a trial costs, estimated: of weights that are published or trained only what measuring takes."""
-        return min(MEASURING, trial.cell.hours) if self.trained(trial, folder) else trial.cell.hours
+        """What a trial costs, estimated: of weights that are published or trained only what measuring takes.
+
+        A training costs the hours of the cell that says most of those that share it: others may only be measured after.
+        """
+        if self.trained(trial, folder):
+            return min(MEASURING, trial.cell.hours)
+        return max(trial.cell.hours, self._longest.get(self.training(trial), 0.0))
+
+    @functools.cached_property
+    def _longest(self):
+        """The most hours of the cells of each training, by its key; of those whose end depends on no number."""
+        trials = [trial for table in self.tables() for trial in self.trials(table)]
+        longest = collections.defaultdict(float)
+        for trial in trials:
+            if not trial.cell.stops_at and self.recipe(trial):
+                key = self.key(trial)
+                longest[key] = max(longest[key], trial.cell.hours)
+        return longest
 
     def trained(self, trial, folder=None) -> bool:
         """Whether the weights are there: published, or in the common folder and measured by another protocol.
@@ -184,7 +222,8 @@ class Results:
         if not folder or not training:
             return False
         place = Path(folder) / training
-        return (place / RUN / BEST).exists() and any(place.glob("*.json"))
+        # Not of `Path`, which raises an error for a folder that may not be looked into.
+        return os.path.exists(place / RUN / BEST) and any(place.glob("*.json"))
 
     def training(self, trial) -> str | None:
         """The key of a trial's training; None while it is not known what ends it."""
@@ -263,9 +302,9 @@ def _seeded(recipe, seed):
 
 def _busy(folder):
     """Whether somebody works there; of a folder that cannot be locked whoever tries to work there hears."""
-    if not folder.exists():
-        return False
     try:
+        if not folder.exists():
+            return False
         with locked(folder, "busy"):
             return False
     except Busy:

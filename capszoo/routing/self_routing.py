@@ -26,7 +26,7 @@ class SelfRouting(_OnePass):
       M_j: poses `[B, ..., O, D]`; a_j: activations `[B, ..., O]`, in [0, 1]; they sum to one over the parents.
 
     Errors: `ValueError` for votes of rank below 4 and for missing activations.
-    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", its section on self-routing.
+    Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", on self-routing.
     Differs from the paper: 1e-9 is added to the sums that are divided by.
     """
 

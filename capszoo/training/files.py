@@ -70,11 +70,15 @@ class Busy(ConfigError):
 
 
 @contextlib.contextmanager
-def locked(directory, busy: str, seconds: float = 0):
+def locked(directory, busy: str, seconds: float = 0.1):
     """No other process is in here for the same folder, which is made. A lock ends with its process, however that ends.
 
     where:
-      busy: what `Busy` says where another process is, and after so many `seconds` still is.
+      busy: what `Busy` says where another process is, and after so many `seconds` still is; who only asks whether
+        somebody works there holds the lock for a moment.
+
+    On a file system without `flock` a file says that a process is here. After one that was killed it stays there until
+    that machine asks again, or somebody removes it.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

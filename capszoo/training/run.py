@@ -377,6 +377,12 @@ class _Run:
         Without a validation split nothing is chosen, and the last weights are kept.
         """
         error = None if self.validation is None else self._error(self.validation)
+        # Of reconstructions. No later error would be less than one that is NaN.
+        if error is not None and not np.isfinite(error):
+            raise TrainingDiverged(
+                f"the validation error of step {self.step} is {error}; the last checkpoint is kept in "
+                f"{self.checkpoint.path}. Lower train.learning_rate or train.gradient_clip."
+            )
         record = {} if error is None else {"validation_error": error}
         target = self.recipe.train.stop_at_error
         if target is not None:

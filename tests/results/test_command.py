@@ -52,6 +52,15 @@ def test_it_makes_a_users_tables_and_writes_the_page(reproduce, trained, tmp_pat
     assert "2 measured" in reproduce("--list")[1]
 
 
+def test_a_file_in_the_place_of_the_pages_folder_is_seen_before_anything_is_trained(
+    reproduce, trained, tmp_path
+):
+    (tmp_path / "docs").touch()
+    status, _, err = reproduce("--docs", tmp_path / "docs")
+    assert (status, trained) == (1, [])
+    assert "a folder is needed" in err
+
+
 def test_the_page_says_how_to_make_a_users_tables(reproduce, tables, tmp_path):
     reproduce("--hours", "0")
     text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")

@@ -179,6 +179,35 @@ def test_a_mean_over_two_versions_of_the_images_says_so(results, trained, tmp_pa
     assert row_of(results, "first", "long")["data"] == "mnist, n=1,000"
 
 
+def test_rows_of_different_versions_of_the_images_say_which(results, trained, tmp_path, monkeypatch):
+    def evaluate(model, recipe, name, **_):
+        return dataclasses.replace(measurement(recipe, name), fingerprint=str(recipe.train.epochs) * 64)
+
+    monkeypatch.setattr(queue, "evaluate", evaluate)
+    work(results, ["first"], tmp_path)
+    assert row_of(results, "first", "short")["data"] == "mnist (images 22222222), n=1,000"
+    assert row_of(results, "first", "long")["data"] == "mnist (images 11111111), n=1,000"
+
+
+def test_a_cell_that_somebody_begins_with_meanwhile_has_no_cost(results, monkeypatch):
+    seen = []
+
+    def state(self, trial, folder):
+        seen.append(trial)
+        return "missing" if seen.count(trial) == 1 else "running"
+
+    monkeypatch.setattr(Results, "state", state)
+    assert [row["cost"] for row in state_rows(results, "first", "somewhere")] == [""] * 3
+
+
+def test_a_note_of_several_lines_is_one_row(results):
+    table = results.tables()["first"]
+    cell = dataclasses.replace(table.cells["long"], note="folded\nby YAML\n")
+    table = dataclasses.replace(table, cells={"long": cell})
+    page = render(Results([dataclasses.replace(results.papers[0], tables={"first": table})], []))
+    assert "| long (folded by YAML) | 10% |" in page
+
+
 def test_trainings_that_agree_have_no_interval(results, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(queue, "evaluate", lambda model, recipe, name, **_: measurement(recipe, name, 0.5))
     work(results, ["first"], tmp_path)

@@ -84,6 +84,11 @@ def test_what_the_papers_give_for_a_preset_is_in_its_card_too(zoo):
             r"ends\.stops_at: a cell .* without an end of its own is needed",
         ),
         ("stops_at: begins", "stops_at: begins, seeds: [0, 1]", r"ends\.stops_at: .* with the same seeds"),
+        (
+            "protocol: novel_azimuths",
+            "protocol: likelihood",
+            r"ends\.stops_at: .* a share of wrong images is needed",
+        ),
         ("begins: {recipe: ", "begins: {note: ", r"ends\.stops_at: a cell with a recipe"),
         ("quoted: {paper", "quoted: {hours: 1, paper", "a cell without recipe is only quoted"),
         ("title: Another", "titel: Another", r"unknown key; did you mean 'title'"),

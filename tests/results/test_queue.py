@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import threading
 
 import pytest
 import tensorflow as tf
@@ -18,6 +19,7 @@ from capszoo.results.records import key_of, measured_in, read_records, write_rec
 from capszoo.results.tables import read_paper
 from capszoo.results.trials import Results
 from capszoo.training.files import locked
+from tests.results.conftest import measurement
 
 
 def states(results, table, folder):
@@ -174,6 +176,93 @@ def test_data_that_are_not_there_stop_no_other_number(tables, trained, tmp_path)
         encoding="utf-8"
     )
     assert {row["state"] for row in state_rows(results, "first", tmp_path / "out")} >= {"1 no data"}
+
+
+def test_a_number_that_is_none_is_not_written(results, trained, tmp_path, monkeypatch):
+    def evaluate(model, recipe, protocol, **_):
+        value = float("nan") if recipe.train.epochs == 1 else 0.25
+        return dataclasses.replace(measurement(recipe, protocol), value=value)
+
+    monkeypatch.setattr(queue, "evaluate", evaluate)
+    (failed,) = work(results, ["first"], tmp_path)
+    assert failed.startswith("first: long, seed 0: the number of first: long, seed 0.measurement.value")
+    assert states(results, "first", tmp_path) == ["missing", "measured", "measured"]
+
+
+@pytest.mark.parametrize(("options", "message"), [("", "has images of (40, 40, 1)"), (", pad: 6", "affNIST")])
+def test_what_cannot_be_measured_is_not_trained(options, message, tables, trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSZOO_DATA_DIR", str(tmp_path))
+    recipe = tmp_path / "cnn_tiny.yaml"
+    text = recipe.read_text(encoding="utf-8").replace("name: mnist", f"name: mnist{options}")
+    recipe.write_text(text, encoding="utf-8")
+    text = tables.read_text(encoding="utf-8").replace("hours: 2,", "hours: 2, protocol: affnist,")
+    tables.write_text(text, encoding="utf-8")
+    (failed,) = work(Results([read_paper(tables)], []), ["first"], tmp_path / "out")
+    assert failed.startswith("first: long, seed 0: ")
+    assert message in failed
+    assert [run[:2] for run in trained] == [(2, 0), (2, 1)]
+
+
+def test_what_nobody_has_estimated_comes_last(tables, trained, tmp_path):
+    tables.write_text(tables.read_text(encoding="utf-8").replace("hours: 1,", ""), encoding="utf-8")
+    work(Results([read_paper(tables)], []), ["first"], tmp_path)
+    assert [run[:2] for run in trained] == [(1, 0), (2, 0), (2, 1)]
+
+
+def test_a_training_costs_what_the_cell_says_that_asks_most_for_it(results, trained, tmp_path):
+    table = results.tables()["first"]
+    crops = dataclasses.replace(table.cells["long"], protocol="test_error_multicrop", hours=0.1)
+    table = dataclasses.replace(table, cells={"crops": crops, **table.cells})
+    both = Results([dataclasses.replace(results.papers[0], tables={"first": table})], [])
+    assert [both.hours(trial) for trial in both.trials("first")] == [2, 2, 1, 1]
+    work(both, ["first"], tmp_path)
+    assert [run[:2] for run in trained] == [(2, 0), (2, 1), (1, 0), (1, 0)], (
+        "of which the last goes on from its end"
+    )
+
+
+def test_other_weights_to_begin_from_make_another_training(tables, tmp_path):
+    weights = tmp_path / "start.safetensors"
+    begun = tables.read_text(encoding="utf-8").replace(
+        "hours: 2,", f"hours: 2, overrides: [train.start_from={weights}],"
+    )
+    tables.write_text(begun, encoding="utf-8")
+    keys = []
+    for content in (b"one", b"one", b"other"):
+        weights.write_bytes(content)
+        results = Results([read_paper(tables)], [])
+        keys.append(results.key(results.trials("first")[0]))
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_stages_go_on_to_their_own_end(tables, trained, tmp_path):
+    recipe = tmp_path / "em_tiny.yaml"
+    recipe.write_text(
+        recipe.read_text(encoding="utf-8") + "stages: {before: {train: {epochs: 2}}}\n", encoding="utf-8"
+    )
+    results = Results([read_paper(tables)], [])
+    work(results, ["second"], tmp_path / "out")
+    ended = results.recipe(results.trials("second")[0])
+    assert (ended.train.stop_at_error, ended.train.stop_split) == (0.25, "test")
+    (before,) = ended.stages
+    assert (before.train.stop_at_error, before.train.stop_split) == (None, "validation")
+
+
+def test_a_folder_that_may_not_be_looked_into_is_not_at_work(results, monkeypatch, tmp_path):
+    def exists(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(type(tmp_path), "exists", exists)
+    assert states(results, "first", tmp_path) == ["missing"] * 3
+    assert [results.trained(trial, tmp_path) for trial in results.trials("first")] == [False] * 3
+
+
+def test_who_only_looks_keeps_nobody_from_working(results, trained, tmp_path):
+    first = results.trials("first")[0]
+    with contextlib.ExitStack() as looks:
+        looks.enter_context(locked(tmp_path / results.key(first), "busy"))
+        threading.Timer(0.03, looks.pop_all().close).start()
+        assert results.state(first, tmp_path) == "missing"
 
 
 def test_of_two_numbers_of_one_training_the_later_one_counts_wherever_it_is_from(results, trained, tmp_path):

@@ -799,6 +799,15 @@ def test_the_card_may_change_while_a_run_is_going_on(finished, recipes):
 # Losses that are not finite
 
 
+def test_weights_whose_validation_error_is_no_number_are_never_the_best(small, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Run, "_measured", lambda run, split: float("nan"))
+        with pytest.raises(TrainingDiverged, match="the validation error of step 5 is nan"):
+            train(small(), tmp_path)
+    assert not (tmp_path / "best.safetensors").exists()
+    assert train(small(), tmp_path)["validation_error"] <= 1
+
+
 @pytest.mark.rewritten
 @pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)])
 def test_a_batch_with_nan_stops_the_run_at_its_last_good_checkpoint(small, tmp_path, monkeypatch, precision):
