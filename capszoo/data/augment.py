@@ -128,8 +128,8 @@ def deform(
       f: two factors, uniform in [1 - stretch, 1 + stretch].
 
     Source: Mazzia et al. 2021, authors' code.
-    Differs from the paper: the authors turn half of the images, by a normal angle of deviation 10 degrees, and stretch
-    none.
+    Differs from the paper: the authors turn half of the images, by a normal angle of deviation 10 degrees, and squeeze
+    all along their rows.
     """
     matrices = rotations(rng.uniform(-degrees, degrees, size=len(images)))
     if stretch:

@@ -35,8 +35,9 @@ class CroppedImages(DataSet):
         1 + stretch; at most 0.9.
 
     Source: authors' code of Hinton et al. 2018 (matrix capsules with EM routing).
-    Differs from the paper: standardising after the jitter undoes changes of brightness and nearly undoes those of
-    contrast, so by default the jitter comes last; the authors' code has jitter="raw", brightness=63, contrast=0.8.
+    Differs from the authors' code, which has jitter="raw", brightness=63, contrast=0.8: standardising after the jitter
+    undoes changes of brightness and nearly undoes those of contrast, so by default the jitter comes last.
+    Differs from the paper, whose jitter comes last too: it standardises images before the crop, here the crop is.
     Resized images are rounded to whole grey levels. Pixels are interpolated between pixel centres, so that 96 to 48
     averages 2 x 2 pixels.
     Errors: `ValueError` for an option out of range.

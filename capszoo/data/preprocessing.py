@@ -27,8 +27,8 @@ class Preprocessing(keras.layers.Layer):
     types.
     Source: authors' code of Hinton et al. 2018 (smallNORB: resize 48, crop 32, standardise); the floor under
     the standard deviation is TensorFlow's 1 / sqrt(N), for pixels of 0 to 255.
-    Differs from the paper: pixels are sampled at their centres, so that halving averages two by two;
-    TensorFlow 1's resize took every second pixel.
+    Differs from the authors' code: pixels are sampled at their centres, so that halving averages two by two;
+    TensorFlow 1's resize took every second pixel. Differs from the paper: it standardises before the crop.
     """
 
     def __init__(self, resize=None, crop=None, standardise=False, **kwargs):

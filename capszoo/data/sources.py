@@ -51,7 +51,7 @@ def read_split(name: str, split: str, validation: int) -> tuple[np.ndarray, np.n
 
     The first `validation` images of the training set in canonical order are the validation split, the others
     the training split: a random choice, the same for everybody and not balanced over the classes. The test
-    set is the published one and takes no part in any choice.
+    set is the published one, which no training looks at.
 
     Errors: `ValueError` for an unknown split or a `validation` that leaves one of the two empty; see
     `read_arrays`.

@@ -34,8 +34,8 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
 
     Parameters for 96x96x2 and 5 classes: 271,688.
     Source: Heinsen 2019, "An algorithm for routing capsules in all domains", section 3, and the author's code.
-    Differs from the author's code: convolutions begin with He's normal weights; images are standardised where a data
-    set does so, and not by the first normalisation alone.
+    Differs from the author's code: the 1x1 convolutions too begin with He's normal weights; images are standardised
+    where a data set does so, and not by the first normalisation alone.
     """
 
     channels: tuple[int, ...] = (64, 64, 64, 64, 64, 64)

@@ -27,8 +27,8 @@ class SelfRoutingCapsNet(Classifies):
 
     Parameters for 32x32x2 and 5 classes: 814,960.
     Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", and the authors' code (smallNORB).
-    Differs from the authors' code: convolutions have biases, and poses are not batch-normalised (theirs has 815,104
-    parameters); convolutions of stride two pad an even image at its end, not on both sides.
+    Differs from the authors' code: convolutions have biases, and poses are not batch-normalised (theirs would have
+    815,104 parameters for two cameras); convolutions of stride two pad an even image at its end, not on both sides.
     """
 
     channels: tuple[int, ...] = (16, 32, 32, 64, 64, 128)

@@ -129,7 +129,10 @@ NovelElevations = variant(
 @section("protocol", "expanded_mnist")
 @dataclasses.dataclass(frozen=True)
 class ExpandedMnistError(ShareOfWrong):
-    """MNIST's test digits in the middle of 40x40, by which a net for affNIST is stopped."""
+    """MNIST's test digits in the middle of 40x40, by which a net for affNIST is stopped.
+
+    Differs from the paper: by the authors' code its test digits are shifted by up to 6 pixels, as those for training.
+    """
 
     source: typing.ClassVar[str] = "Sabour et al. 2017, section 5.2"
 

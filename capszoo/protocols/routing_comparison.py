@@ -29,8 +29,8 @@ class RoutingReport(Report):
 
 
 def condition_of(model) -> str:
-    """The condition of an architecture, a key of `APPENDIX_A`."""
-    routing = "no routing" if model.routing in ("sum", "mean") else "routing"
+    """The condition of an architecture, a key of `APPENDIX_A`; a mean of votes is one iteration of dynamic routing."""
+    routing = "no routing" if model.routing == "sum" else "routing"
     return f"{routing}, {'decoder' if model.decoder else 'no decoder'}"
 
 

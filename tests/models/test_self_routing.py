@@ -9,7 +9,7 @@ from capszoo.models.network import trainable_parameters
 
 
 def test_it_has_the_parameters_of_the_authors_network_but_for_biases_and_normalised_poses():
-    """Theirs has 815,104."""
+    """Theirs would have 815,104 for two cameras."""
     biases, normalised = 16 + 32 + 32 + 64 + 64 + 128 + 512 + 32, 2 * 512
     assert trainable_parameters(SelfRoutingCapsNet().build((32, 32, 2), 5)) == 815_104 + biases - normalised
 
