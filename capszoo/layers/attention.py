@@ -22,6 +22,7 @@ class Patches(keras.layers.Layer):
 
     `assemble` puts them together again. A part's pose is the patch itself, so a density of parts is one of images.
     Errors: `ValueError` for images that are no whole number of patches high and wide.
+    The paper does not say what parts are; patches are ours.
     """
 
     def __init__(self, size, **kwargs):
@@ -66,9 +67,9 @@ class GaussianCapsules(keras.layers.Layer):
     where:
       x: features `[B, F]`.
       m, log s: `[B, num_capsules, pose_dim]` each, float32.
-      W: `kernel[F, 2, num_capsules, pose_dim]`, Glorot uniform as of a matrix.
+      W: `dense/kernel[F, 2 * num_capsules * pose_dim]`, Glorot uniform, means first; b: `dense/bias`, at first zero.
 
-    Returns the pair `(m, log s)`.
+    Returns the pair `(m, log s)`. The paper has no encoder; this one is ours.
     """
 
     def __init__(self, num_capsules, pose_dim, **kwargs):
@@ -116,7 +117,7 @@ class TopDownCapsules(keras.layers.Layer):
 
     `layer(v, x)` returns the pair of sum_j r_ij u_ij, `[B, m, d]`, and r; `distribution(v)` is p as an object of
     TensorFlow Probability, which can be sampled. The pair needs no TensorFlow Probability.
-    Errors: `ValueError` for another rule, and for another routing than that of attention.
+    Errors: `ValueError` for another rule, for another routing than that of attention, and for d below 2 and above 32.
     Source: Kiefer et al. 2022, equations 6 to 8.
     Differs from the paper: equation 7 takes the gates at x_i itself. Then p(x_i) is no density of x_i: its integral is
     somewhere between 0 and n. At the query of equation 6, which does not know x_i, it is 1. b_ij is not in the paper.

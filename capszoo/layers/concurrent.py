@@ -40,8 +40,9 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(poses, coefficients[T, B, I, O])`, those of the class capsules; `num_iterations`
     overrides the routing's own count and may be a tensor.
-    Errors: `ValueError` for types and windows that are not equally many, for another routing, for a grid smaller than a
-    window, and for poses that are not square.
+    Errors: `ValueError` for types and windows that are not equally many, for another routing and for that of another
+    layer, for a grid smaller than a window, for poses that are not square, and for children of other shapes than
+    before.
     Source: Tsai et al. 2020, Procedure 2 and section 3; initial weights from the authors' code.
     Differs from the authors' code: what that takes for a pose of convolutional capsules has entries of several
     positions, since it lays windows out in another order than it reads them in. Here every pose is of one position, as

@@ -26,7 +26,8 @@ class DenseCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(poses, coefficients[T, B, I, O])`; `num_iterations` overrides the routing's own
     count and may be a tensor.
-    Errors: `ValueError` for children without a static count.
+    Errors: `ValueError` for children without a static count and of other shapes than before, and for a routing of
+    another layer.
     Source: Sabour et al. 2017, equation 2 and section 4 (DigitCaps).
     """
 

@@ -26,7 +26,7 @@ class SampledCapsules(keras.layers.Layer):
 
     Returns `(poses, presence, logits, density)`: A; t in [0, 1]; logit(t); and log q of the sample `[B, N]`, in which
     a Delta posterior counts nothing. Outside training noise is zero, and t = sigmoid(l / temperature).
-    Errors: `ValueError` for a temperature that is not positive.
+    Errors: `ValueError` for a temperature that is not positive; `MissingExtra` without TensorFlow Probability.
     Source: Smith et al. 2020, sections 2.2 and 2.3; Maddison et al. 2016, section 3.
     """
 
@@ -96,7 +96,9 @@ class PartsFromObjects(keras.layers.Layer):
     Differs from the paper: the printed equations 5 and 6 have t_i and A_j where t_j and A_i must be meant. What a
     relaxed t_j makes of the two densities is not said; here it is their geometric mean. The middle of poses that are
     off, and of those of the clutter, is the identity, not zero, at which a template would vanish. The clutter has one
-    deviation, not one for each part.
+    deviation, not one for each part. All of these are standard deviations; the paper's lambda_off is a variance, and
+    its c_ij one in section 2.1, a standard deviation in appendix B.
+    Errors: `MissingExtra`, when called, without TensorFlow Probability.
     """
 
     def __init__(
@@ -186,16 +188,17 @@ class PartsFromObjects(keras.layers.Layer):
 class Divergence(keras.layers.Layer):
     """How much each capsule of a sample costs beside the likelihood of the pixels: an estimate of KL(q, p).
 
-        log q(t_i, A_i) - log p(t_i, A_i)                            # objects; appendix A
+        log q(t_i, A_i) - log p(t_i, A_i)                            # objects
         log q(t_j, A_j) - log p(t_j, A_j | objects)                  # parts
-        p(t_i, A_i) = relaxed Bernoulli(t_i; presence) N(A_i; 0, 1)  # equations 1 and 2
+        p(t_i, A_i) = relaxed Bernoulli(t_i; presence) N(A_i; 0, 1)
 
     where:
       A_i: `object_poses[B, O, ...]`; t_i: `object_logits[B, O]`, their logits.
       log q: `object_density[B, O]` and `posterior_density[B, N]`; log p(parts | objects): `part_density[B, N]`.
       the result: `[B, O + N]`, in nats, objects first.
 
-    Errors: `ValueError` for a presence outside (0, 1).
+    Errors: `ValueError` for a presence outside (0, 1); `MissingExtra`, when called, without TensorFlow Probability.
+    Source: Smith et al. 2020, equations 1 and 2, appendix A.
     """
 
     def __init__(self, presence=0.1, temperature=1.0, **kwargs):
@@ -237,6 +240,7 @@ class GaussianCode(keras.layers.Layer):
       m, log d: `means[B, K]` and `log_deviations[B, K]`; the latter counts within +-10.
 
     Returns `(z, d, divergence)`, each `[B, K]`, the last in nats.
+    Errors: `MissingExtra` without TensorFlow Probability.
     Source: Kingma and Welling 2013, section 3.
     """
 

@@ -32,7 +32,8 @@ class HeinsenCapsules(Routes, keras.layers.Layer):
 
     `return_history=True` returns `(capsules, coefficients[T, B, I, O])`; `num_iterations` overrides the routing's own
     count and may be a tensor.
-    Errors: `ValueError` for another routing, and for children without a static count.
+    Errors: `ValueError` for another routing and for that of another layer, and for children without a static count and
+    of other shapes than before.
     Source: Heinsen 2019, "An algorithm for routing capsules in all domains", equation 1; initial values from the
     author's code.
     """

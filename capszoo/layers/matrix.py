@@ -234,8 +234,8 @@ class ConvCapsules(_RoutedCapsules):
         standard deviation 0.3; the same at all positions.
       M_j, a_j: parents, `types` at each position of the grid that windows of `kernel_size` and `strides` without
         padding leave.
-      routing: an `EMRouting` is given the neighbourhood, so that a child's parents at all positions compete; or another
-        `Routing`.
+      routing: a `Routing`, which is given the neighbourhood; with `EMRouting` and `VariationalBayesRouting` a child's
+        parents at all positions compete.
 
     `return_history=True` returns `(capsules, coefficients[T, B, H', W', K * K * types of children, O])`, the types
     as the fastest axis of the children; `num_iterations` overrides the routing's own count and may be a tensor.

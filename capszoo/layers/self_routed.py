@@ -26,7 +26,8 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
       routing: a `capszoo.routing.SelfRouting`; its votes are the logits `[B, I, O, 1]`.
 
     `return_history=True` returns `(activations, coefficients[1, B, I, O])`.
-    Errors: `ValueError` for another routing, and for children without a static count.
+    Errors: `ValueError` for another routing and for that of another layer, and for children without a static count and
+    of other shapes than before.
     Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", on self-routing, and the authors' code.
     Differs from the authors' code: their matrices begin at zero, where no gradient reaches the children.
     """

@@ -21,7 +21,8 @@ class SetAttention(keras.layers.Layer):
       MAB: `[B, M, units]`; it follows the order of X, and does not depend on that of Y.
 
     Errors: `ValueError` where heads do not divide units.
-    Source: Lee et al. 2019, section 3.1; the divisor from the authors' code.
+    Source: Lee et al. 2019, section 3.1; from the authors' code the divisor, and that q, not X, is added and heads have
+    no output matrix.
     Differs from the authors' code: keys have no bias, which a softmax over them would not notice.
     """
 
@@ -154,7 +155,9 @@ class Named(keras.layers.Layer):
         y_n = x_n + e_n
 
     where:
-      x: `[B, N, D]`; e: the weight `names[N, D]`.
+      x: `[B, N, D]`; e: the weight `names[N, D]`, at first normal with deviation 0.5.
+
+    It is ours: Smith et al. 2020 do not say how their network tells parts apart.
     """
 
     def build(self, elements_shape):

@@ -23,7 +23,7 @@ class LatentCapsules(DenseCapsules):
         by type first, so that mostly positions of one type compete instead of types at one position.
 
     Returns the pair `(poses, support)`; with `return_history=True` `(pair, coefficients[T, B, I, O])`.
-    Errors: `ValueError` for children that are not on a grid, and for another `support`.
+    Errors: `ValueError` for children that are not on a grid, for another `support`, and as `DenseCapsules`.
     Source: Rawlinson et al. 2018, section 2.2; "code" is what the authors' code computes.
     Differs from the paper: the mean over positions instead of the sum. No rank depends on it.
     """
@@ -114,7 +114,8 @@ class SparseMask(keras.layers.Layer):
     `tf.distribute.Strategy`, each of which would count its own part of a batch.
     Source: Rawlinson et al. 2018, sections 2.2 and 2.3; the divisor L - 1, lost in copies of the paper, and mu_j of
     the first batch, which is that batch's share, from the authors' code.
-    Differs from the paper: equation 1 boosts v, its text and the authors' code psi, as here. The authors' code has
+    Differs from the paper: equation 1 boosts v, its text and the authors' code psi, as here; ranks descend, as in
+    section 2.2, where section 2.3.1 says ascending. The authors' code has
     frequencies of 0.03 and 0.12 by default and also counts images that are only evaluated.
     """
 

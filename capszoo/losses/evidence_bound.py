@@ -42,7 +42,10 @@ class GaussianNegativeLogLikelihood(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class SummedOutput(keras.losses.Loss):
-    """An output that is a loss already, its terms `[B, N]` added up; the target `[B, N]` is not looked at."""
+    """An output that is a loss already, its terms `[B, N]` added up to `[B]`; the target `[B, N]` is not looked at.
+
+    It has the terms of Smith et al. 2020, appendix A, that `capszoo.layers.Divergence` computes.
+    """
 
     def __init__(self, name="summed_output", **kwargs):
         super().__init__(name=name, **kwargs)

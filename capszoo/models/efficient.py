@@ -30,8 +30,8 @@ class EfficientCapsNet(DecodesClasses):
       primary_kernel, primary_strides: of the depthwise convolution; 9 on 28x28 leaves a single position.
       loss_scaling: "paper" or "official" margin loss, see `MarginLoss`.
 
-    Parameters without decoder: 161,824 for 28x28x1 and ten classes; 154,656 for MultiMNIST, 36x36x1; 151,664 for
-    smallNORB, 48x48x2.
+    Trainable parameters without decoder: 161,824 for 28x28x1 and ten classes; 154,656 for MultiMNIST, 36x36x1;
+    151,664 for smallNORB, 48x48x2.
     Source: Mazzia, Salvetti and Chiaberge 2021, "Efficient-CapsNet: capsule network with self-attention routing".
     Differs from the paper: matrices of the votes begin with deviation 0.1, as in all dense capsules of the zoo (the
     authors' he_normal over four axes has 0.04); for smallNORB, whose images are standardised, there is no decoder.

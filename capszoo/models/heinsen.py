@@ -32,7 +32,7 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
     where:
       num_iterations: how often coefficients are computed in both routings, the uniform ones included.
 
-    Parameters for 96x96x2 and 5 classes: 271,688.
+    Trainable parameters for 96x96x2 and 5 classes: 271,688.
     Source: Heinsen 2019, "An algorithm for routing capsules in all domains", section 3, and the author's code.
     Differs from the author's code: the 1x1 convolutions too begin with He's normal weights; images are standardised
     where a data set does so, and not by the first normalisation alone.

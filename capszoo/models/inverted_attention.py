@@ -34,7 +34,7 @@ class InvertedAttentionCapsNet(Classifies, RoutesIteratively):
       pose_side: side of a pose.
       num_iterations: how often coefficients are computed, the uniform ones included; 2 in the paper's best network.
 
-    Parameters for 32x32x3: 1,828,817 with 10 classes.
+    Trainable parameters for 32x32x3: 1,828,817 with 10 classes.
     Source: Tsai, Srivastava, Goh and Salakhutdinov 2020, "Capsules with inverted dot-product attention routing", and
     the authors' code (CIFAR-10).
     Differs from the authors' code: convolutions of stride two pad an even image at its end, not on both sides;

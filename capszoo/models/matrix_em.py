@@ -56,10 +56,10 @@ class MatrixCapsNet(Classifies, RoutesIteratively):
       loss_scaling: "paper" or "official", see `SpreadLoss` and `MarginLoss`.
 
     Parameters for 32x32x2 and 5 classes: 316,650; with channels 64, types 8, 16, 16: 68,618; vector poses:
-    4,778,730; normalised, the second 68,714.
+    4,778,730; normalised, the second 68,714 trainable ones.
     Source: Hinton et al. 2018, section 4, figure 1, Table 1; initial weights from the authors' code. `normalise`, which
     the paper does not have, is as in De Sousa Ribeiro et al. 2020.
-    Differs from the paper: weight decay (2e-7 in the authors' code) is left out; see `EMRouting`.
+    Differs from the authors' code: its weight decay of 2e-7 is left out. Differs from the paper: see `EMRouting`.
     """
 
     channels: int = 32

@@ -25,10 +25,11 @@ class SelfRoutingCapsNet(Classifies):
 
     Outputs: `scores [B, classes]` in [0, 1], each row summing to one.
 
-    Parameters for 32x32x2 and 5 classes: 814,960.
+    Trainable parameters for 32x32x2 and 5 classes: 814,960.
     Source: Hahn, Pyeon and Kim 2019, "Self-routing capsule networks", and the authors' code (smallNORB).
     Differs from the authors' code: convolutions have biases, and poses are not batch-normalised (theirs would have
-    815,104 parameters for two cameras); convolutions of stride two pad an even image at its end, not on both sides.
+    815,104 parameters for two cameras); convolutions of stride two pad an even image at its end, not on both sides;
+    they begin with He's normal weights, and normalisations have Keras' momentum and constant.
     """
 
     channels: tuple[int, ...] = (16, 32, 32, 64, 64, 128)

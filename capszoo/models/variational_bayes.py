@@ -49,8 +49,8 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
     knows all of them scores the right one with 1 / (1 + exp(-sqrt(n - 1))), 0.88 of five, and the others with
     1 / (1 + exp(1 / sqrt(n - 1))), 0.38.
 
-    Parameters for 32x32x2 and 5 classes: 68,714; with types 16, 32, 16: 169,642. Of these, two betas per type of
-    routed capsules make no difference to a network that is trained: normalisation takes them away.
+    Trainable parameters for 32x32x2 and 5 classes: 68,714; with types 16, 32, 16: 169,642. Of these, two betas per
+    type of routed capsules make no difference to a network that is trained: normalisation takes them away.
     Source: De Sousa Ribeiro, Leontidis and Kollias 2020, "Capsule routing via variational Bayes", and the authors'
     code, from which is all that lies around the routing.
     """
@@ -105,7 +105,7 @@ class VariationalBayesCapsNet(Classifies, RoutesIteratively):
         return VariationalBayesRouting(self.num_iterations, logits=True, name="routing")
 
     def objective(self, model, labels_per_image=1):
-        """The chosen loss on the scores. The paper names none.
+        """The chosen loss on the scores; the authors' code has cross-entropy of a softmax of activations.
 
         Errors: `ValueError` for several labels per image.
         """

@@ -28,7 +28,7 @@ class AttentionRouting(Routing):
 
     Errors: `ValueError` for votes of rank below 4 and for counts below one.
     Source: Kiefer et al. 2022, equation 6; `accumulate` from section 4.1.
-    Differs from the paper: it does not say what the first v_i is.
+    Differs from the paper: it does not say what the first v_i is, and parts have no activations there.
     """
 
     def __init__(self, num_iterations=3, accumulate=False, **kwargs):
@@ -38,6 +38,7 @@ class AttentionRouting(Routing):
     def build(self, votes_shape):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
+        self.parent_count = votes_shape[-2]
         self.query = self.add_weight(name="query", shape=tuple(votes_shape[-2:]), initializer="zeros")
 
     def start(self, votes, activations):

@@ -9,7 +9,7 @@ from capszoo.routing.tracing import compiled
 class Routing(keras.layers.Layer):
     """Routes votes of children to parents by an iterative procedure.
 
-        state = start(votes, activations)                    # iteration 0: coefficients that depend on no vote
+        state = start(votes, activations)                    # iteration 0: with most, uniform coefficients
         repeat for t = 1 .. num_iterations - 1:
             state = step(state, votes, activations, t)
         poses, activations = finish(state, votes, activations)
@@ -21,10 +21,9 @@ class Routing(keras.layers.Layer):
     where:
       votes: `[B, ..., I, O, D]`, each child's prediction of each parent's pose.
       activations: `[B, ..., I]` activations of the children, or None where the algorithm needs none.
-      num_iterations: how often coefficients are computed, the uniform ones of iteration 0 included (the learned
-        routings do not count those). An int unrolls the loop. A scalar int32 tensor, given at the call, makes it a
-        loop of the graph, so that one exported model serves any count.
-
+      num_iterations: how often coefficients are computed, the uniform ones of iteration 0 included; the learned
+        routings, kernel and LSTM, do not count those and begin with an update. An int unrolls the loop. A scalar int32
+        tensor, given at the call, makes it a loop of the graph, so that one exported model serves any count.
       logits: whether the logits of the parents' activations are returned in place of activations, for a layer that
         normalises them first.
 
@@ -143,8 +142,10 @@ class Routing(keras.layers.Layer):
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
         if not positions_last:
+            self.require_parents(votes.shape[-2])
             return self.routed(votes, activations, num_iterations, return_history)
         votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
+        self.require_parents(votes.shape[-2])
         activations = activations if activations is None else ops.moveaxis(activations, 0, -1)
         poses, activations, *history = self.routed(votes, activations, num_iterations, return_history)
         poses, activations = ops.moveaxis(poses, (-2, -1), (0, 1)), ops.moveaxis(activations, -1, 0)

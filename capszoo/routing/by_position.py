@@ -35,7 +35,6 @@ class _RoutingByPosition(Routing):
         else:
             activations = None
         (children, parents, dimensions), grid = votes.shape[-3:], votes.shape[1:-3]
-        self.require_parents(parents)
         # [B, ..., I, O, D] -> [N, O, I, D]
         votes = ops.swapaxes(ops.reshape(votes, (-1, children, parents, dimensions)), 1, 2)
         if activations is not None:

@@ -42,6 +42,7 @@ class DynamicRouting(Routing):
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
         self.bias = None
         if self.use_bias:
+            self.parent_count = votes_shape[-2]
             self.bias = self.add_weight(
                 name="bias", shape=tuple(votes_shape[-2:]), initializer=keras.initializers.Constant(0.1)
             )
@@ -88,8 +89,9 @@ class UniformRouting(DynamicRouting):
       v_j: parent poses `[B, ..., O, D]`; their lengths are the activations.
 
     The coefficients are `scale` for every child and parent, so with "sum" they do not sum to one.
-    Errors: `ValueError` for another `scale`.
-    Source: Kiefer et al. 2022, section 3 ("no routing") and the authors' code for "sum".
+    Errors: `ValueError` for another `scale` and for votes of rank below 4.
+    Source: Kiefer et al. 2022, section 3.1, appendix A ("no routing") and the authors' code for "sum".
+    Differs from the paper: bias_j, initially 0.1, which `use_bias=False` leaves out.
     """
 
     def __init__(self, scale="sum", use_bias=True, **kwargs):

@@ -59,15 +59,16 @@ class EMRouting(Routing):
     It computes with positions last, the order in which layers make votes: every operation then runs along contiguous
     positions, and no tensor of the size of the votes is ever transposed.
 
-    Everything but mu_j and var_j stays a logarithm. The E-step after the last M-step, which nothing would use, is
-    left out.
-    Errors: `ValueError` for an unknown variant or activation, for a final_lambda that is not positive, for missing
-    activations, and for votes that are not those of the neighbourhood.
+    a_j, z_ij and the sums that normalise coefficients stay logarithms; R_ij and n_j are numbers. The E-step after the
+    last M-step, which nothing would use, is left out.
+    Errors: `ValueError` for an unknown variant or activation, for a final_lambda that is not positive, for votes of
+    rank below 4, for missing activations, and for votes that are not those of the neighbourhood.
     Source: Hinton et al. 2018, Procedure 1; lambda_t, the variance floor and "official" from the authors' code;
     "mixing" from section 5.
     Differs from the paper: the floors 5e-4 of var_j and 1e-7 of n_j (1e-5 without a neighbourhood). Beside equations
-    1 and 2, Procedure 1 leaves out a constant of the cost, which beta_u absorbs. Differs from the authors' code:
-    with a stride above one it mixes different children in the sums of the E-step; here they are a child's own.
+    1 and 2, Procedure 1 leaves out a constant of the cost, which beta_u absorbs. There is a beta_a for each type, as in
+    the authors' code, where the paper has once one for all capsules and once one for each. Differs from the authors'
+    code: with a stride above one it mixes different children in the sums of the E-step; here they are a child's own.
     """
 
     neighbourhood = None

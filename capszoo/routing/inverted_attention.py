@@ -27,6 +27,7 @@ class InvertedAttentionRouting(_RoutingByPosition):
       p_j: parent poses `[B, ..., O, D]`. They have no activations: all parents are present, and `[B, ..., O]` ones are
         returned in their place.
       scale, offset: `[D]`, at first one and zero, the same for all parents.
+      num_iterations: how often coefficients are computed, the uniform ones included; the paper's best is 2.
 
     The children's activations, where a layer has them, make no difference.
 

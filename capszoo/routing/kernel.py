@@ -46,8 +46,8 @@ class KernelRouting(_ConsensusRouting):
         nu = exp(`log_bandwidths[Q, D]`) and m = `frequencies[Q, D]`. It is D where vote and parent agree. Along D the
         layers of matrix capsules list a pose column by column, and so these weights are listed.
 
-    Errors: `ValueError` for another kernel, for components below one, for initial values that are not positive, and
-    see `Routing`.
+    Errors: `ValueError` for another kernel, for components below one, for initial values that are not positive, for
+    votes of rank below 4, for missing activations and ones of another shape, and see `Routing`.
     Source: Faria 2019, section 4.1. Equation 13 and the spectral mixture are from the author's code, since the
     paper's symbols are lost in print.
     Differs from the author's code: a_i is floored by 1e-6, not raised by 0.1; similarities in equation 13 are those

@@ -38,7 +38,8 @@ class LSTMRouting(_ConsensusRouting):
     pair, that first sum is kept; those of an iteration are computed again for the gradient, which on TensorFlow
     therefore has no gradient of its own.
 
-    Errors: `ValueError` for units below one, for other state_roles, and see `Routing`.
+    Errors: `ValueError` for units below one, for other state_roles, for votes of rank below 4, for missing activations
+    and ones of another shape, and see `Routing`.
     Source: Faria 2019, section 4.2, Algorithm 2, equation 14; "code" is what the author's code computes, which takes
     TensorFlow's pair of states in the opposite order. Initial weights: He's before a ReLU, orthogonal ones of the
     recurrent kernel, else Glorot's; a forget gate that is open by 1.

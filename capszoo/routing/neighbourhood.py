@@ -19,7 +19,8 @@ class Neighbourhood:
         (y, x) = (strides * h + ky, strides * w + kx)             # 0 <= ky, kx < kernel_size
 
     so a child has between one and ceil(kernel_size / strides)^2 parent positions; at the lower and right border,
-    where `strides` does not divide the rest, it may have none.
+    where `strides` does not divide the rest, it may have none, and between windows where `strides` exceeds
+    `kernel_size`.
 
     where:
       kernel_size, strides: of both axes, at least 1.

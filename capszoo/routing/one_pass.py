@@ -21,6 +21,7 @@ class _OnePass(Routing):
         if len(votes_shape) < 4:
             raise ValueError(f"votes must be [B, ..., I, O, D]. Received shape: {tuple(votes_shape)}")
         children, parents = votes_shape[-3:-1]
+        self.parent_count = parents
         weight = self.add_weight(name=self.pair_weight, shape=(parents, children), initializer="zeros")
         setattr(self, self.pair_weight, weight)
 

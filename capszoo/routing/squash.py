@@ -45,6 +45,6 @@ def length(vectors):
     """Euclidean length of poses: sqrt(sum_d v_d^2 + 1e-7), shape `[...]` for `vectors[..., D]`.
 
     The length of a squashed pose is the capsule's activation (Sabour et al. 2017, section 2). The constant keeps
-    the gradient finite at zero; a zero pose has length 3e-4.
+    the gradient finite at zero; a zero pose has length 3e-4, and a long one, rounded to float32, up to 1 + 4e-7.
     """
     return ops.sqrt(ops.sum(ops.square(vectors), axis=-1) + EPSILON)

@@ -89,7 +89,7 @@ def log_von_mises_fisher(vectors, means, concentrations):
       kappa: `concentrations[...]`, at least zero, where the density is uniform; 0.01 is nearly so, 100 within some tens
         of degrees for d = 16.
 
-    Errors: `ValueError` for d above 32.
+    Errors: `ValueError` for d below 2 and above 32.
     Source: Kiefer et al. 2022, section 4.2; Mardia and Jupp 2000, section 9.3.2.
     """
     d = vectors.shape[-1]

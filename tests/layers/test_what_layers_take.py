@@ -33,12 +33,15 @@ from capszoo.layers import (
     TopDownCapsules,
 )
 from capszoo.routing import (
+    AttentionRouting,
     DynamicRouting,
     EMRouting,
     HeinsenRouting,
     InvertedAttentionRouting,
     KernelRouting,
+    SelfAttentionRouting,
     SelfRouting,
+    UniformRouting,
     VariationalBayesRouting,
 )
 
@@ -209,7 +212,17 @@ def test_a_routing_of_another_layer_is_refused(routing, layer, shapes):
 
 @pytest.mark.parametrize(
     "routing",
-    [EMRouting, HeinsenRouting, KernelRouting, VariationalBayesRouting],
+    [
+        AttentionRouting,
+        DynamicRouting,
+        EMRouting,
+        HeinsenRouting,
+        KernelRouting,
+        SelfAttentionRouting,
+        SelfRouting,
+        UniformRouting,
+        VariationalBayesRouting,
+    ],
     ids=lambda kind: kind.__name__,
 )
 def test_votes_for_other_parents_than_weights_were_made_for_are_refused(routing):
@@ -221,6 +234,7 @@ def test_votes_for_other_parents_than_weights_were_made_for_are_refused(routing)
 
 
 def test_a_routing_without_weights_is_of_any_number_of_parents():
-    routing, activations = EMRouting(activation="mixing"), np.ones((2, 5), "float32")
-    for parents in (6, 1):
-        assert routing(np.ones((2, 5, parents, 16), "float32"), activations)[0].shape == (2, parents, 16)
+    activations = np.ones((2, 5), "float32")
+    for routing in (EMRouting(activation="mixing"), DynamicRouting(use_bias=False)):
+        for parents in (6, 1):
+            assert routing(np.ones((2, 5, parents, 16), "float32"), activations)[0].shape == (2, parents, 16)

@@ -170,6 +170,8 @@ def test_it_takes_what_the_model_takes(architecture, model, images):
         infer(images[:, :5], LABELS)
     with pytest.raises(ValueError, match=r"labels must be one-hot rows \[B, 3\]. Received: \(4,\)"):
         infer(images, np.zeros(4))
+    with pytest.raises(ValueError, match=r"labels must be one-hot rows \[B, 3\]. Received: \(4, 1\)"):
+        infer.energies(images, infer.start(images), np.zeros((4, 1)))
 
 
 @pytest.mark.slow

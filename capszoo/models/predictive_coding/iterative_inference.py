@@ -100,7 +100,11 @@ class IterativeInference:
         return states
 
     def energies(self, images, activities, labels=None, penalised=True):
-        """F of each image `[B]`, with or without the penalty, at activities that `__call__` or `start` returned."""
+        """F of each image `[B]`, with or without the penalty, at activities that `__call__` or `start` returned.
+
+        Errors: as `__call__`.
+        """
+        labels = labels if labels is None else self._one_hot(labels)
         free = {name: value for name, value in activities.items() if name in self.free}
         return self._energies(self.start(images, 1)[self._bottom], free, labels, penalised)
 

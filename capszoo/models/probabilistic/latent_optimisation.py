@@ -75,6 +75,7 @@ def optimise_latents(network, model, images, steps=300, learning_rate=0.02, prog
     Presences are drawn anew in each step, and whose part each part is is summed out anew.
     Errors: `ValueError` for images of another shape than the model's, and for what are none.
     Source: Smith et al. 2020, section 2.4: hundreds to thousands of steps.
+    Differs from the paper: Adam instead of plain gradient descent.
     """
     images = np.asarray(images)
     if images.shape[1:] != tuple(model.input_shape[1:]) or not len(images):
