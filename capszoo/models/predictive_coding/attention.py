@@ -56,6 +56,7 @@ class AttentionCapsNet(Reconstructs, BoundsLikelihood, ParsesParts, RoutesIterat
       rule: of the gates, see `TopDownCapsules`.
       noise: standard deviation of the noise that belongs to the data, > 0.
 
+    Parameters for 28x28x1: 1,323,332; 135,044 of them generate.
     Source: Kiefer et al. 2022, section 4, equations 4 to 8.
     Differs from the paper: it has no experiments on its model and leaves its inversion to future work. Parts, noise,
     prior, encoder and training are ours; see `TopDownCapsules` for the gates.
