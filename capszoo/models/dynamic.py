@@ -28,7 +28,7 @@ class DynamicCapsNet(DecodesClasses, RoutesIteratively):
     [B, H, W, C]` in [0, 1] (`[B, N, H, W, C]`, one per label, where an image has N labels).
 
     where:
-      routing: "dynamic", "leaky" (dynamic with a way out), "sum" (no routing) or "mean" (one iteration) of votes.
+      routing: "dynamic", "leaky" (dynamic with a way out), "sum" or "mean" (no routing; squash of the sum or mean).
       num_iterations: softmaxes of the dynamic routings.
       class_bias: bias [classes, class_dim] inside the squash; in the authors' code, not in the paper nor in most ports.
       primary_scale: factor before the primary squash; None is the authors' 1 / primary_types, 1 the paper's text.

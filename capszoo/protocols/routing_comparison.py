@@ -29,8 +29,8 @@ class RoutingReport(Report):
 
 
 def condition_of(model) -> str:
-    """The condition of an architecture, a key of `APPENDIX_A`; a mean of votes is one iteration of dynamic routing."""
-    routing = "no routing" if model.routing == "sum" else "routing"
+    """The condition of an architecture, a key of `APPENDIX_A`."""
+    routing = "no routing" if model.routing in ("sum", "mean") else "routing"
     return f"{routing}, {'decoder' if model.decoder else 'no decoder'}"
 
 
@@ -61,7 +61,11 @@ class RoutingProtocol(Protocol):
             if condition in errors:
                 raise ConfigError(f"one model of each condition is needed. Received two of {condition!r}")
             measured = OwnError().measure([subject], command=command, progress=progress)
-            errors[condition] = dataclasses.replace(measured, paper=papers.get(condition))
+            # The paper has neither a mean of votes nor a way out for them.
+            of_paper = subject.recipe.model.routing in ("sum", "dynamic")
+            errors[condition] = dataclasses.replace(
+                measured, paper=papers.get(condition) if of_paper else None
+            )
             names[condition] = subject.name
         return RoutingReport(errors, names)
 

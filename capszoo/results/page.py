@@ -45,8 +45,12 @@ def paper_text(cell) -> str:
     return f"{cell.paper:g} {unit}" if unit else f"{100 * cell.paper:.4g}%"
 
 
-def row_of(results, table, name) -> dict[str, str]:
-    """A cell as a row of the page."""
+def row_of(results, table, name, versions=None) -> dict[str, str]:
+    """A cell as a row of the page.
+
+    where:
+      versions: those of the table, see `_versions_in`, for who makes all its rows.
+    """
     cell = results.tables()[table].cells[name]
     row = dict.fromkeys(COLUMNS, "")
     row |= {"cell": f"{name} ({cell.note.strip()})" if cell.note else name, "paper": paper_text(cell)}
@@ -70,7 +74,7 @@ def row_of(results, table, name) -> dict[str, str]:
         "seeds": f"{len(records)}"
         if len(records) == len(trials)
         else f"{len(records)} of {len(trials)}; the rest {_cost(results, table, name)}",
-        "data": _data(results, table, records),
+        "data": _data(records, _versions_in(results, table) if versions is None else versions),
         "steps": " ".join(dict.fromkeys(f"{record.steps:,}" for record in records)),
         "hours": _hours(records),
         "how": f"`{how}`" + ("" if trained else " (published)"),
@@ -99,28 +103,35 @@ def _cost(results, table, name, folder=None):
     return f"about {hours:,.0f} h" if hours >= 100 else f"about {hours:.3g} h"
 
 
-def _data(results, table, records):
+def _data(records, versions):
     """What was measured on. Of one name there may be several sets of images, such as two renderings of synthnorb.
 
     A row of one set has its fingerprint where other rows of the table, of the same protocol and the same options of the
     data, are of another one.
     """
     first, own = records[0].measurement, _images(records)
-    versions = len(own)
-    if versions == 1:
-        others = (ours_of(results, table, name) for name in results.tables()[table].cells)
-        images = [_images(other.records.values()) for other in others if other]
-        named = {next(iter(one)) for one in images if len(one) == 1}
-        ((kind, fingerprint),) = own
-        several = len({version for of_kind, version in named if of_kind == kind}) > 1
-        name = f"{first.data} (images {fingerprint[:8]})" if several else first.data
-    else:
-        name = f"{first.data} ({versions} versions)"
+    name = first.data
+    if len(own) > 1:
+        name += f" ({len(own)} versions)"
+    elif any(len(versions[kind]) > 1 for kind, _ in own):
+        name += f" (images {first.fingerprint[:8]})"
     return f"{name}, n={first.n:,}"
 
 
+def _versions_in(results, table) -> dict[tuple, set[str]]:
+    """The fingerprints of the rows of a table that are of one set of images each, by their kind, see `_images`."""
+    versions = collections.defaultdict(set)
+    for name in results.tables()[table].cells:
+        ours = ours_of(results, table, name)
+        images = _images(ours.records.values()) if ours else ()
+        if len(images) == 1:
+            ((kind, fingerprint),) = images
+            versions[kind].add(fingerprint)
+    return versions
+
+
 def _images(records):
-    """The sets of images of a cell's numbers, each with what ought to make them the same, and its fingerprint."""
+    """The sets of images of a cell's numbers: each its kind, what ought to make them the same, and its fingerprint."""
     found = set()
     for record in records:
         measurement = record.measurement
@@ -205,7 +216,8 @@ def render(results) -> str:
                 f"`{shlex.join(plugins.command('reproduce', source or name))}`. {table.note}".rstrip(),
                 "",
             ]
-            lines += _markdown([row_of(results, name, cell) for cell in table.cells], COLUMNS)
+            versions = _versions_in(results, name)
+            lines += _markdown([row_of(results, name, cell, versions) for cell in table.cells], COLUMNS)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -141,11 +141,10 @@ class Routing(keras.layers.Layer):
         return None
 
     def call(self, votes, activations=None, num_iterations=None, return_history=False, positions_last=False):
+        self.require_parents(votes.shape[1 if positions_last else -2])
         if not positions_last:
-            self.require_parents(votes.shape[-2])
             return self.routed(votes, activations, num_iterations, return_history)
         votes = ops.moveaxis(votes, (0, 1, 2), (-3, -2, -1))
-        self.require_parents(votes.shape[-2])
         activations = activations if activations is None else ops.moveaxis(activations, 0, -1)
         poses, activations, *history = self.routed(votes, activations, num_iterations, return_history)
         poses, activations = ops.moveaxis(poses, (-2, -1), (0, 1)), ops.moveaxis(activations, -1, 0)

@@ -6,11 +6,10 @@ import pytest
 from tiny import write_mnist
 
 from capszoo.config import ConfigError
-from capszoo.models.dynamic import DynamicCapsNet
 from capszoo.protocols import RoutingProtocol, Subject
 from capszoo.protocols.classification import OwnError
 from capszoo.protocols.measurement import Measurement
-from capszoo.protocols.routing_comparison import APPENDIX_A, condition_of
+from capszoo.protocols.routing_comparison import APPENDIX_A
 from capszoo.zoo.recipes import parse_recipe
 
 
@@ -53,11 +52,13 @@ def test_other_data_have_no_number_of_the_paper(monkeypatch):
 
 def test_two_models_of_one_condition_are_refused():
     with pytest.raises(ConfigError, match="Received two of 'no routing, decoder'"):
-        RoutingProtocol().measure([subject(routing="sum"), subject(routing="sum")])
+        RoutingProtocol().measure([subject(), subject(routing="mean")])
 
 
-def test_a_mean_of_votes_is_one_iteration_of_routing():
-    assert condition_of(DynamicCapsNet(routing="mean")) == "routing, decoder"
+@pytest.mark.parametrize("routing", ["mean", "leaky"])
+def test_what_the_paper_does_not_compare_has_no_number_of_it(routing):
+    (error,) = RoutingProtocol().measure([subject(routing=routing)]).errors.values()
+    assert error.paper is None
 
 
 def test_models_of_different_data_are_refused():
