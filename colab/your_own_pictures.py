@@ -37,8 +37,8 @@ from PIL import Image, ImageDraw
 
 import capszoo
 from capszoo import visualize
+from capszoo.data import Folder
 from capszoo.data.folder import SUFFIXES
-from capszoo.data.images import read_pictures
 
 # Batches of other sizes are traced anew, as they must be.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -71,17 +71,14 @@ if not FOLDER.exists():
             drawn(kind, rng).save(FOLDER / kind / f"{number:03}.png")
 
 # %% [markdown]
-# Every fourth picture of each class is kept for the test.
+# Folders `train` and `test` in it, each with a folder for each class, are the splits; without them a quarter of each
+# class is kept for the test. Pictures are read as `classify` reads them: grey, turned as a photograph's EXIF says.
 
 # %%
-files = sorted(file for file in FOLDER.glob("[!.]*/**/[!.]*") if file.suffix.lower() in SUFFIXES)
-classes = [file.relative_to(FOLDER).parts[0] for file in files]
-names = sorted(set(classes))
-# As `classify` reads them: grey, turned as a photograph's EXIF says, in [0, 1].
-images, _ = read_pictures(files, (28, 28, 1), resize=True)
-labels = np.array([names.index(name) for name in classes])
-testing = np.concatenate([np.arange(np.sum(labels == k)) % 4 == 3 for k in range(len(names))])
-print(names, "training:", np.sum(~testing), "test:", np.sum(testing))
+data = Folder(path=str(FOLDER), size=28, channels=1, test=0.25, validation=0)
+train, test = data.open("train"), data.open("test")
+names = data.class_names
+print(names, "training:", len(train), "test:", len(test))
 
 # %% [markdown]
 # `class_names` makes the class capsules new; what is below keeps what it has learnt of MNIST, and learns at a tenth
@@ -90,11 +87,11 @@ print(names, "training:", np.sum(~testing), "test:", np.sum(testing))
 # %%
 model = capszoo.load("kernel_mnist", class_names=names, pretrained_rate=0.1)
 model.compile(keras.optimizers.Adam(1e-2))
-history = model.fit(images[~testing], labels[~testing], batch_size=16, epochs=5, verbose=2)
+history = model.fit(train.images, train.labels, batch_size=16, epochs=5, verbose=2)
 
 # %%
-scores = model.predict(images[testing], verbose=0)["scores"]
-right = int((scores.argmax(axis=-1) == labels[testing]).sum())
+scores = model.predict(test.images, verbose=0)["scores"]
+right = int((scores.argmax(axis=-1) == test.labels).sum())
 print("right:", right, "of", len(scores))
 
 # %% [markdown]
@@ -103,9 +100,9 @@ print("right:", right, "of", len(scores))
 # %%
 fresh = capszoo.create("kernel_mnist", class_names=names)
 fresh.compile(keras.optimizers.Adam(1e-2))
-fresh.fit(images[~testing], labels[~testing], batch_size=16, epochs=5, verbose=0)
-fresh_scores = fresh.predict(images[testing], verbose=0)["scores"]
-print("right from nothing:", int((fresh_scores.argmax(axis=-1) == labels[testing]).sum()), "of", len(scores))
+fresh.fit(train.images, train.labels, batch_size=16, epochs=5, verbose=0)
+fresh_scores = fresh.predict(test.images, verbose=0)["scores"]
+print("right from nothing:", int((fresh_scores.argmax(axis=-1) == test.labels).sum()), "of", len(scores))
 
 # %% [markdown]
 # The file has the classes and the preprocessing in it, and takes paths. Scores of this network compare the classes of
@@ -115,8 +112,10 @@ print("right from nothing:", int((fresh_scores.argmax(axis=-1) == labels[testing
 # %%
 model.save("mine.keras")
 again = keras.saving.load_model("mine.keras")
-again.classify(files[-1], resize=True)
+picture = next(path for path in sorted(FOLDER.rglob("*")) if path.suffix.lower() in SUFFIXES)
+again.classify(picture, resize=True)
 
 # %%
-chosen = np.flatnonzero(testing)[:: max(1, int(testing.sum()) // 3)][:3]
-visualize.draw_predictions(images[chosen], model.predict(images[chosen], verbose=0)["scores"], names)
+# The test pictures are in the order of their classes.
+pictures = test.batch(np.linspace(0, len(test) - 1, 3).astype(int))["images"]
+visualize.draw_predictions(pictures, model.predict(pictures, verbose=0)["scores"], names)
