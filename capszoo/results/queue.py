@@ -100,7 +100,8 @@ def _cheapest(results, tables, folder, tried):
 
     def cost(trial):
         hours = results.hours(trial, folder)
-        return not hours, hours  # What nobody has estimated comes last.
+        # What nobody has estimated comes last; of what costs as much, another cell before another seed of the same.
+        return not hours, hours, trial.seed
 
     return min(missing, key=cost, default=None)
 

@@ -37,6 +37,13 @@ def test_the_cheapest_is_made_first_and_nothing_twice(results, trained, tmp_path
     assert len(trained) == 3
 
 
+def test_of_what_costs_as_much_another_cell_comes_before_another_seed(tables, trained, tmp_path):
+    text = tables.read_text(encoding="utf-8").replace("hours: 2, paper: 0.1", "hours: 1, seeds: [0, 1]")
+    tables.write_text(text, encoding="utf-8")
+    work(Results([read_paper(tables)], []), ["first"], tmp_path / "out")
+    assert [run[:2] for run in trained] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+
+
 def test_a_number_is_kept_with_the_papers_and_what_it_cost(results, trained, tmp_path):
     work(results, ["first"], tmp_path)
     (record,) = (r for r in measured_in(tmp_path) if r.recipe["train"]["epochs"] == 1)
