@@ -112,7 +112,7 @@ print("right from nothing:", int((fresh_scores.argmax(axis=-1) == test.labels).s
 # %%
 model.save("mine.keras")
 again = keras.saving.load_model("mine.keras")
-picture = next(path for path in sorted(FOLDER.rglob("*")) if path.suffix.lower() in SUFFIXES)
+picture = next(path for path in sorted(FOLDER.glob("[!.]*/**/[!.]*")) if path.suffix.lower() in SUFFIXES)
 again.classify(picture, resize=True)
 
 # %%
