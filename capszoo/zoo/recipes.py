@@ -60,9 +60,11 @@ def names() -> list[str]:
 def mapping_of(name: str) -> dict:
     """A preset's recipe as plain data: as written in `zoo_configs/`, or else in the card of its weights.
 
-    Errors: `ConfigError` naming the nearest preset.
+    Errors: `ConfigError` naming the nearest preset; for the path of a folder saying that no run is in it.
     """
     if name not in names():
+        if len(Path(name).parts) > 1 or Path(name).is_dir():
+            raise config.ConfigError(f"{name} is no preset and no folder of a run: it has no {RUN}.")
         raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
     path = folder() / f"{name}.yaml"
     if path.is_file():

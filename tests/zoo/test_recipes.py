@@ -211,6 +211,12 @@ def test_an_unknown_preset_is_refused_with_the_nearest_one():
         read_recipe("dynamic_mnits")
 
 
+def test_a_folder_without_a_run_is_named_as_such(tmp_path):
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ConfigError, match=rf"{folder} is no preset and no folder of a run"):
+            read_recipe(str(folder))
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no such recipe file"):
         read_recipe(tmp_path / "nothing.yaml")
