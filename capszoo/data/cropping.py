@@ -72,6 +72,10 @@ class CroppedImages(DataSet):
         return dataclasses.replace(self, size=side, crop=side, standardise=False, jitter="raw")
 
     @property
+    def unstandardised(self) -> "CroppedImages":
+        return dataclasses.replace(self, standardise=False, jitter="raw")
+
+    @property
     def preprocessing(self) -> dict:
         return {"resize": self.size, "crop": self.crop, "standardise": self.standardise}
 

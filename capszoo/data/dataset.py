@@ -16,7 +16,7 @@ class DataSet(abc.ABC):
       raw_shape: `(H, W, C)` of pictures as they are before `preprocessing`.
       preprocessing: arguments of `capszoo.data.preprocessing.Preprocessing` that turn the one into the other.
       validation: how many training images are taken out for validation, where that is an option; validates: whether
-        there is a validation split.
+        there is a validation split, which is so unless `validation` is 0 or the class says otherwise.
       light_on_dark: whether its pictures are light things on a dark ground, as MNIST's digits.
       views: which viewpoints there are, "all" unless some are left out.
       set_name: what cards and results call it: its name in a recipe or, where one section reads many sets, its option
@@ -24,6 +24,8 @@ class DataSet(abc.ABC):
       benchmark: the published data set whose numbers in papers stand beside those on this one: itself, or that of
         which it is a twin.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.
+      unstandardised: the data set with the same images before they are standardised, in [0, 1]; itself where they stay
+        as they are.
     """
 
     num_classes: int
@@ -60,6 +62,10 @@ class DataSet(abc.ABC):
 
     @property
     def raw(self) -> "DataSet":
+        return self
+
+    @property
+    def unstandardised(self) -> "DataSet":
         return self
 
     @abc.abstractmethod

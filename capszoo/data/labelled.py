@@ -99,6 +99,10 @@ class LabelledPictures(DataSet):
 
     @property
     def raw(self) -> "LabelledPictures":
+        return self.unstandardised
+
+    @property
+    def unstandardised(self) -> "LabelledPictures":
         return dataclasses.replace(self, standardise=False)
 
     def open(self, split: str) -> Split:

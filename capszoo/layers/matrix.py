@@ -47,7 +47,8 @@ class _PosedCapsules(keras.layers.Layer):
         # [B, H, W, types, row, column] -> [types, column, row, B * H * W]
         poses = ops.reshape(poses, (-1, types, self.rows, self.width))
         poses = ops.reshape(ops.transpose(poses, (1, 3, 2, 0)), (types * POSE_SIDE**2, -1, height, width))
-        return ops.cast(poses, self.compute_dtype), ops.moveaxis(activations, -1, 0)
+        # Unlike `moveaxis` it takes variables, as where inputs are what is optimised.
+        return ops.cast(poses, self.compute_dtype), ops.transpose(activations, (3, 0, 1, 2))
 
     def _capsules(self, poses, activations):
         """Capsules `[B, H, W, types, ...]` or `[B, types, ...]` of what routing returned for positions last."""

@@ -118,8 +118,8 @@ class AttackProtocol(Protocol):
       source_model: the name of one of the models, which is not attacked itself: its images, made to be taken for
         anything else, are shown to all others as well (black box). "" leaves that out.
 
-    Errors: `ConfigError` for illegal options, for models of different data sets, two of the same name, or several
-    labels per image; `DataNotFound`.
+    Errors: `ConfigError` for illegal options, for models of different data sets, two of the same name, several labels
+    per image, or images that are only there standardised; `DataNotFound`.
     Source: Hinton et al. 2018, section 6 and figure 3; the share of zero gradients after Brendel and Bethge 2017.
     Differs from the paper: its epsilon has no unit. It is one of the models' input here, after standardisation, where
     1 is the deviation of an image's pixels; pixels stay between the image's own black and white.
@@ -229,12 +229,13 @@ def _taken(data):
 
 def _grey(data):
     """The test split before standardisation, in [0, 1]."""
-    if not data.preprocessing.get("standardise"):
-        return data.open("test")
-    options = {"standardise": False}
-    if "jitter" in {field.name for field in dataclasses.fields(data)}:
-        options["jitter"] = "raw"
-    return dataclasses.replace(data, **options).open("test")
+    grey = data.unstandardised
+    if grey.preprocessing.get("standardise"):
+        raise ConfigError(
+            f"attacks need images before they are standardised, and {data.set_name!r} does not give them, see "
+            "DataSet.unstandardised."
+        )
+    return grey.open("test")
 
 
 def _inputs(data, grey, indices):

@@ -30,10 +30,12 @@ class TrainConfig:
         weight decay stays that of the full rate.
       schedule: how the learning rate falls; "exponential", with
         rate(step) = max(minimum, learning_rate * decay_rate ** (step / decay_steps)), or "cosine", with
-        rate(step) = minimum + (learning_rate - minimum) * (1 + cos(pi * step / steps of the run)) / 2. The minimum is
-        at most the rate.
+        rate(step) = minimum + (learning_rate - minimum)
+            * (1 + cos(pi * (step - warmup_steps) / (steps of the run - warmup_steps))) / 2.
+        The minimum is at most the rate.
       learning_rate, decay_rate, decay_steps, minimum_learning_rate: of the schedule; "cosine" has no decay.
-      warmup_steps: the rate of "cosine" first rises from 0 in so many steps.
+      warmup_steps: the rate of "cosine" first rises linearly from 0 in so many steps, in a shorter run in all but the
+        last.
       weight_decay: each step takes this share of the learning rate away from every weight of two or more axes (AdamW).
       average: momentum of an exponential average of the weights, in (0, 0.999999]; what is validated and kept is then
         the average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.

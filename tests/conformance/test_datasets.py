@@ -14,6 +14,7 @@ from tiny_objects import read_photographs, read_views
 import capszoo.data
 from capszoo import config
 from capszoo.data import affnist, coil20, eth80, smallnorb
+from capszoo.data.cropping import standardise
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import ArraySplit, RenderedSplit
 from capszoo.data.tfds import Tfds
@@ -162,6 +163,17 @@ def test_pictures_before_preprocessing_are_pixels(data):
     assert images.shape == (3, *data.raw_shape)
     assert images.min() >= 0
     assert 0.1 < images.max() <= 1
+
+
+def test_unstandardised_images_are_those_a_model_sees_in_zero_to_one(data):
+    grey = data.unstandardised
+    assert not grey.preprocessing.get("standardise")
+    images = grey.open("test").batch(np.arange(3), None)["images"]
+    assert images.shape == (3, *data.image_shape)
+    assert 0 <= images.min() < images.max() <= 1
+    seen = data.open("test").batch(np.arange(3), None)["images"]
+    expected = standardise(images) if data.preprocessing.get("standardise") else images
+    np.testing.assert_allclose(seen, expected, atol=1e-5)
 
 
 def test_labels_are_the_classes_of_each_image(data, split):

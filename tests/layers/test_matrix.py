@@ -211,6 +211,20 @@ def test_initial_weights_are_those_of_the_authors():
 # Layers as such
 
 
+@pytest.mark.parametrize("kind", [conv, classes])
+@pytest.mark.parametrize("count", [None, 2])
+def test_children_may_be_variables_as_where_inputs_are_optimised(kind, count):
+    children = capsules()
+    layer = known(kind(), children)
+    variables = tuple(map(tf.Variable, children))
+    with tf.GradientTape() as tape:
+        parents, _ = layer(variables, num_iterations=count, return_history=True)
+        loss = tf.reduce_sum(parents[1])
+    for array, other in zip(arrays(parents), arrays(layer(children, num_iterations=count)), strict=True):
+        np.testing.assert_allclose(array, other, **CLOSE)
+    assert all(gradient is not None for gradient in tape.gradient(loss, variables))
+
+
 def test_a_childs_coefficients_sum_to_one_over_the_parents_of_all_positions():
     children = capsules((7, 7), images=1)
     _, history = known(conv(2), children)(children, return_history=True)

@@ -105,6 +105,14 @@ def test_each_module_is_imported_once(tmp_path, monkeypatch):
     assert sys.imports_of_c == 1
 
 
+def test_the_example_of_a_data_set_keeps_the_contract_of_splits(monkeypatch):
+    monkeypatch.syspath_prepend(DISTRIBUTION)
+    from capszoo_example.data import Squares
+
+    with pytest.raises(ValueError, match=r"a split is one of .*\. Received: 'holdout'"):
+        Squares().open("holdout")
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """`installed(*arguments)`: the command line in a process of its own, with the example distribution installed."""

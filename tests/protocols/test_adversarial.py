@@ -271,6 +271,13 @@ def test_pictures_of_ones_own_are_attacked_before_they_are_standardised(tmp_path
     assert (images <= high + 1e-5).all()
 
 
+def test_images_that_are_only_there_standardised_are_refused(recipe, monkeypatch):
+    first = subject(recipe, "a", 0)
+    monkeypatch.setattr(type(first.recipe.data), "unstandardised", property(lambda data: data))
+    with pytest.raises(ConfigError, match=r"does not give them, see DataSet\.unstandardised"):
+        AttackProtocol().measure([first])
+
+
 def test_models_that_take_other_images_or_share_a_name_are_refused(recipe, tmp_path):
     first = subject(recipe, "a", 0)
     other = Subject("b", recipe("tiny_cnn", "data.standardise=false", "data.jitter=raw"), None)

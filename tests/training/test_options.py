@@ -54,7 +54,13 @@ def test_cosine_falls_from_the_learning_rate_to_the_minimum_over_the_whole_run()
 def test_cosine_rises_during_its_warmup():
     options = {"schedule": "cosine", "learning_rate": 0.1, "warmup_steps": 4, "minimum_learning_rate": 0.0}
     assert [rate(step, **options) for step in range(5)] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
-    assert rate(7, **options) == pytest.approx(0.05)
+    for step in range(4, STEPS + 1):
+        expected = 0.1 * (1 + math.cos(math.pi * (step - 4) / (STEPS - 4))) / 2
+        assert rate(step, **options) == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_run_shorter_than_its_warmup_reaches_the_rate_in_its_last_step():
+    assert rate(STEPS - 1, schedule="cosine", learning_rate=0.1, warmup_steps=100) == pytest.approx(0.1)
 
 
 def test_weight_decay_shrinks_what_no_gradient_reaches_but_nothing_of_one_axis(run, monkeypatch):

@@ -25,7 +25,10 @@ class Squares(DataSet):
         return (20, 20, 1)
 
     def open(self, split):
-        seed, count = {"train": (0, 60), "validation": (1, self.validation), "test": (2, 40)}[split]
+        parts = {"train": (0, 60), "validation": (1, self.validation), "test": (2, 40)}
+        if split not in parts:
+            raise ValueError(f"a split is one of {', '.join(parts)}. Received: {split!r}")
+        seed, count = parts[split]
         rng = np.random.default_rng(seed)
         labels = np.arange(count) % 2
         images = np.zeros((count, 20, 20, 1), np.uint8)
