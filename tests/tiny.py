@@ -40,6 +40,7 @@ train: {epochs: 1, batch_size: 50, checkpoint_steps: 3}
 card:
   title: A tiny net
   routing: dynamic
+  licence: Apache-2.0
   deviations: [tiny]
   protocols: {test_error: 0.0025}
 """

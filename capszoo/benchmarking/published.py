@@ -22,18 +22,18 @@ def record_speeds(names: list[str], seconds: float = 4.0, progress: Progress = Q
 
     A network runs as users run it here, compiled routing included, on random images, with the optimiser's work.
     Returns what was measured, by preset.
-    Errors: `ValueError` for a preset without weights, and on a machine that is busy with other work.
+    Errors: `ValueError` for a preset without weights in the package, and on a machine that is busy with other work.
     """
-    without = [name for name in names if presets.get_preset(name).card is None]
+    found = {name: presets.get_preset(name) for name in names}
+    without = [name for name, preset in found.items() if preset.card is None or preset.outside]
     if without:
-        raise ValueError(f"presets with weights are needed. Received: {', '.join(without)}")
+        raise ValueError(f"presets with weights in the package are needed. Received: {', '.join(without)}")
     machine = facts()
     if busy(machine):
         raise ValueError(f"speed is measured on an idle machine. Its load is {machine['load_before']:.1f}.")
     processor = ", ".join([machine["processor"], f"{machine['cpus']} CPUs", *machine["accelerators"]])
     speeds = {}
-    for name in names:
-        preset = presets.get_preset(name)
+    for name, preset in found.items():
         recipe = preset.recipe
         training = _images_per_second(Network(recipe, OURS, recipe.train.precision).training_step, seconds)
         inference = _images_per_second(Network(recipe, OURS, "float32").inference_step, seconds)

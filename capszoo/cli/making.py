@@ -85,7 +85,8 @@ def publish(
     overrides: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/RECIPE].")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of presets [default: the package's weights/].")
+        Path | None,
+        typer.Option(help="Folder of presets [default: presets/; of the zoo's own the package's weights/]."),
     ] = None,
     dtype: Annotated[
         str, typer.Option(help="What weights are stored as: float16, float32 or int8.")
@@ -96,14 +97,17 @@ def publish(
 ):
     """Turn a finished run into a preset's weights, behavioural check and card, with freshly measured numbers."""
     from capszoo.progress.terminal import TerminalProgress
+    from capszoo.zoo.publishing import folder_of_presets
     from capszoo.zoo.publishing import publish as make
     from capszoo.zoo.recipes import is_run, read_recipe
 
     parsed = read_recipe(recipe, overrides or ())
     run = run or (Path(recipe) if is_run(recipe) else Path("runs") / parsed.name)
+    out = out or folder_of_presets(parsed.name)
     with TerminalProgress() as progress:
         card = make(parsed, run, out, dtype, progress, search)
-    typer.echo(f"published {card.name}: {card.files['weights.safetensors'].bytes:,} bytes of weights")
+    size = card.files["weights.safetensors"].bytes
+    typer.echo(f"published {card.name} in {out / card.name}: {size:,} bytes of weights")
 
 
 @app.command("measure-again")

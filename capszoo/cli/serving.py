@@ -34,15 +34,15 @@ def serve(
     from capszoo.exporting import servers
     from capszoo.exporting.naming import checked_name
     from capszoo.zoo.presets import get_preset
-    from capszoo.zoo.recipes import is_run
+    from capszoo.zoo.recipes import is_published, is_run
 
-    run = Path(name).resolve() if is_run(name) else None
-    if run is None and Path(name).name != name:
-        raise ValueError(f"a preset's name or the folder of a run is needed. Received: {name}")
-    model = checked_name(model_name or (run.name if run else name))
-    bundles = bundles or (run or Path()) / "bundles"
-    bundle, new = _bundle(bundles / model, _weights(name, run))
-    if bundle is None and run is None:
+    outside = Path(name).resolve() if is_run(name) or is_published(name) else None
+    if outside is None and Path(name).name != name:
+        raise ValueError(f"a preset's name, or the folder of one or of a run, is needed. Received: {name}")
+    model = checked_name(model_name or (outside.name if outside else name))
+    bundles = bundles or (outside or Path()) / "bundles"
+    bundle, new = _bundle(bundles / model, _weights(name))
+    if bundle is None and outside is None:
         get_preset(name)  # A wrong name is none of the server's.
     # Before an export of minutes for which there is no server.
     start = servers.command(model, bundle or new, port, grpc_port, python, batching)
@@ -57,16 +57,18 @@ def serve(
     os.execvpe(start[0], start, {**servers.environment(bundle), **os.environ})
 
 
-def _weights(name, run):
+def _weights(name):
     """Which weights a bundle must have, see `capszoo.exporting.identity`; None where they are not here."""
     from capszoo.config import ConfigError
     from capszoo.exporting import identity
     from capszoo.training.folder import BEST
     from capszoo.zoo import locating
     from capszoo.zoo.presets import get_preset
+    from capszoo.zoo.recipes import is_run
 
     try:
-        return identity.of_file(run / BEST if run else locating.find_file(get_preset(name), locating.WEIGHTS))
+        path = Path(name) / BEST if is_run(name) else locating.find_file(get_preset(name), locating.WEIGHTS)
+        return identity.of_file(path)
     except (ConfigError, locating.WeightsNotFound):
         # The bundle of a model that is no preset.
         return None

@@ -66,7 +66,7 @@ def comparison_table(metrics) -> Table:
     """
     cells = {}
     for preset, measurements in metrics:
-        name = str(preset.run) if preset.run else preset.name.replace(f"_{preset.dataset}", "")
+        name = str(preset.outside) if preset.outside else preset.name.replace(f"_{preset.dataset}", "")
         for m in measurements:
             paper = "-" if m.paper is None else m.text(m.paper)
             interval = " to ".join(map(m.text, m.interval))

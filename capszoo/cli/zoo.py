@@ -150,10 +150,10 @@ def export(
 
     preset = zoo.get_preset(name)
     exported = checked_name(model_name or preset.name)
-    if record and (weights or model_name or preset.run or preset.card is None):
+    if record and (weights or model_name or preset.outside or preset.card is None):
         raise ValueError(
             "--record is for a preset and its published weights. "
-            f"Received: {weights or model_name or preset.run or name}"
+            f"Received: {weights or model_name or preset.outside or name}"
         )
     model = zoo.load(name, weights=weights)
     report = zoo.export(model, out, name=exported, version=version, int8=int8)

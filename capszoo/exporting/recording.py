@@ -46,8 +46,10 @@ def record_exports(preset, bundle, progress=QUIET, speeds=None):
     Errors: `ValueError` for a preset without published weights and for a run; `IntegrityError` from `verify`, and for
     an artefact that errs on a point more than the SavedModel; `DataNotFound`.
     """
-    if preset.card is None or preset.run:
-        raise ValueError(f"a preset with published weights is needed. Received: {preset.run or preset.name}")
+    if preset.card is None or preset.outside:
+        raise ValueError(
+            f"a preset with published weights is needed. Received: {preset.outside or preset.name}"
+        )
     bundle = Path(bundle)
     _finish_withdrawal(bundle)
     deviations = verify(bundle)

@@ -21,6 +21,7 @@ class CardConfig:
       reference: where in the paper the number stands that the preset aims at.
       deviations: how the preset differs from the paper.
       protocols: the evaluations of this preset, each with the paper's value as a share (null: the paper has none).
+      licence: of the weights, as an SPDX identifier; "" where whose they are gives none.
     """
 
     title: str = ""
@@ -28,6 +29,7 @@ class CardConfig:
     reference: str = ""
     deviations: tuple[str, ...] = ()
     protocols: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    licence: str = ""
 
     def without_papers(self):
         """The same without the paper's values, as for data that it has not measured."""

@@ -73,7 +73,7 @@ class Card:
       recipe: every value of the recipe; training: what the run reported (steps, validation error, images/s).
       stages: the same of each stage that was trained before, by its name.
       metrics: `Measurement`s, written by the evaluation command.
-      licence, data_licence: of the weights and of the data.
+      licence, data_licence: of the weights and of the data; the former "" where none is given.
       files: files of the preset by name; exports: exported formats by name.
       search: how values of the recipe were found, see `SearchRecord`; None where nobody searched.
       speed: of the Keras model, see `capszoo.benchmarking.record_speeds`; None where nobody measured it.
@@ -112,6 +112,7 @@ class Card:
             "title": self.title,
             "routing": self.routing,
             "reference": self.reference,
+            "licence": self.licence,
             "deviations": list(self.deviations),
             "protocols": {metric.protocol: metric.paper for metric in self.metrics},
         }
@@ -129,7 +130,7 @@ class Card:
             **{f"stage {name}": _listed(facts) for name, facts in self.stages.items()},
             "training": _listed(self.training),
             **({"speed": f"{self.speed.sentence()}; {self.speed.processor}"} if self.speed else {}),
-            "licence": f"{self.licence}; data: {self.data_licence}",
+            "licence": f"{self.licence or 'none given'}; data: {self.data_licence}",
             "published": f"{self.date}, revision {self.revision}",
         }
         lines = [f"# {self.name}", "", self.title, "", "| | |", "| --- | --- |"]

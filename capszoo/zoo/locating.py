@@ -65,6 +65,7 @@ def find_file(preset, file: str) -> Path:
     cached = cache_folder() / "weights" / hashed
     folders = [weights_folder(), *large_weights_folders()]
     candidates = [
+        *([preset.folder / hashed, preset.folder / file] if preset.folder else []),
         cached,
         weights_folder() / preset.name / hashed,
         *(folder / preset.name / file for folder in folders),

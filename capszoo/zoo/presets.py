@@ -1,7 +1,8 @@
 """Presets: the registry of named models, and what list, describe, create and load read from it.
 
-A preset is a recipe in `zoo_configs/`, or weights that were published from a recipe elsewhere; the folder of a run
-stands for its own recipe and its best weights wherever a preset does. Where weights are published a folder has
+A preset is a recipe in `zoo_configs/`, or weights that were published from a recipe elsewhere, which are named by their
+folder; the folder of a run stands for its own recipe and its best weights wherever a preset does. Where weights are
+published a folder has
   card.json             everything known of the weights,
   weights.safetensors   the weights,
   check.safetensors     a fixed input and the outputs it must give.
@@ -20,12 +21,22 @@ from capszoo.zoo.locating import CARD
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A named model: its recipe as plain data, the card of its weights where it has any, and of a run its folder."""
+    """A named model: its recipe as plain data, and the card of its weights where it has any.
+
+    where:
+      run: the folder, of a run; folder: that of a preset that is published outside the package.
+    """
 
     name: str
     mapping: dict
     card: Card | None
     run: Path | None = None
+    folder: Path | None = None
+
+    @property
+    def outside(self) -> Path | None:
+        """The folder of what is not in the package; None for a preset that is."""
+        return self.run or self.folder
 
     @property
     def recipe(self):
@@ -68,7 +79,9 @@ class Preset:
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name, or of the run in that folder. Errors: `ConfigError` naming the nearest one.
+    """The preset of that name, or in that folder: of a run, or published there.
+
+    Errors: `ConfigError` naming the nearest one.
 
     >>> preset = get_preset("matrix_em_mnist")
     >>> preset.architecture, preset.routing, preset.card.parameters
@@ -78,6 +91,9 @@ def get_preset(name: str) -> Preset:
         folder = Path(name)
         card = read_card(folder / CARD) if (folder / CARD).is_file() else None
         return Preset(folder.resolve().name, config.read_yaml(folder / recipes.RUN), card, folder)
+    if recipes.is_published(name):
+        folder = Path(name).resolve()
+        return Preset(folder.name, recipes.mapping_of(name), read_card(folder / CARD), folder=folder)
     name = recipes.current_name(name)
     mapping = recipes.mapping_of(name)
     path = locating.weights_folder() / name / locating.CARD

@@ -41,10 +41,9 @@ from capszoo.zoo.card import Card, WeightFile, read_card
 from capszoo.zoo.integrity import sha256_of
 from capszoo.zoo.loading import check_behaviour, load
 from capszoo.zoo.locating import CARD, CHECK, WEIGHTS
-from capszoo.zoo.recipes import require_numbers
+from capszoo.zoo.recipes import names, require_numbers
 from capszoo.zoo.replacing import replace, replacing_preset, update_card
 
-LICENCE = "Apache-2.0"
 DTYPES = ("float16", "float32", "int8")
 # Of scores and poses, as a share of the largest: what rounding the weights may change at most.
 LARGEST_LOSS = 0.1
@@ -55,7 +54,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
 
     where:
       recipe: the recipe of the run; its card section says what cannot be measured.
-      target: the folder that gets one folder per preset; None is the package's own `weights/`.
+      target: the folder that gets one folder per preset; None is that of `folder_of_presets`.
       dtype: what weights are stored as, "float16", "float32" or "int8", which halves large networks once more; metrics
         are measured on what is stored.
       progress: counts the images of every measurement, and says its result.
@@ -78,7 +77,7 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
     if changed:
         raise ConfigError(f"{run} holds a run of another recipe than {recipe.name!r} ({changed}).")
     _require_finished(recipe, Path(run))
-    target = Path(target or locating.weights_folder())
+    target = Path(target or folder_of_presets(recipe.name))
     _require_committed(target)
     _require_same(recipe, target)
     found = searches.read(Path(search), recipe) if search else None
@@ -88,7 +87,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
         model = _store(recipe, model, new, dtype)
         earlier = _earlier(target / recipe.name)
         before = {metric.protocol for metric in earlier.metrics} if earlier else set()
-        metrics = _measure(model, recipe, before, progress)
+        own = target.resolve() == locating.weights_folder().resolve()
+        metrics = _measure(model, recipe, recipe.name if own else target / recipe.name, before, progress)
         kinds = ((WEIGHTS, dtype), (CHECK, "float32"))
         card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
         if earlier and _of_same_network(earlier, recipe):
@@ -97,6 +97,11 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
             card = dataclasses.replace(card, search=found)
         replace(target / recipe.name, card)
     return card
+
+
+def folder_of_presets(name) -> Path:
+    """Where a preset of that name is published: one of the zoo in the package, others in `presets/`."""
+    return locating.weights_folder() if name in names() else Path("presets")
 
 
 def measure_again(preset, progress=QUIET) -> Card:
@@ -109,11 +114,11 @@ def measure_again(preset, progress=QUIET) -> Card:
     Errors: `ConfigError` for a preset without weights and for code that is not committed; `DataNotFound` where data are
     missing of a protocol that was measured before; `IntegrityError` and `WeightsError` as `capszoo.load`.
     """
-    if preset.card is None or preset.run:
-        raise ConfigError(f"{preset.run or preset.name} has no weights in the package to measure.")
+    if preset.card is None or preset.outside:
+        raise ConfigError(f"{preset.outside or preset.name} has no weights in the package to measure.")
     _require_committed(locating.weights_folder())
     before = {metric.protocol for metric in preset.card.metrics}
-    metrics = _measure(load(preset.name), preset.recipe, before, progress)
+    metrics = _measure(load(preset.name), preset.recipe, preset.name, before, progress)
     return update_card(
         locating.weights_folder() / preset.name,
         preset.card.files,
@@ -183,18 +188,19 @@ def _earlier(folder):
     return read_card(card) if card.exists() else None
 
 
-def _measure(model, recipe, before, progress):
+def _measure(model, recipe, name, before, progress):
+    """The numbers of a preset that commands know by `name`; of data that are missing none, unless `before` has one."""
     metrics, missing = [], None
     require_numbers(recipe.card.protocols)
-    for name in recipe.card.protocols:
-        command = shlex.join(plugins.command("evaluate", recipe.name, "--protocol", name))
+    for protocol in recipe.card.protocols:
+        command = shlex.join(plugins.command("evaluate", str(name), "--protocol", protocol))
         try:
-            metrics.append(evaluate(model, recipe, name, command=command, progress=progress))
+            metrics.append(evaluate(model, recipe, protocol, command=command, progress=progress))
         except DataNotFound as error:
-            if name in before:
+            if protocol in before:
                 raise
             missing = error
-            progress.say(f"{name} is not measured: {error}")
+            progress.say(f"{protocol} is not measured: {error}")
         else:
             progress.say(metrics[-1].sentence())
     if missing and not metrics:
@@ -264,7 +270,7 @@ def make_card(recipe, model, run, best, metrics, files) -> Card:
             for folder in [stage_folder(run, stage)]
         },
         metrics=tuple(metrics),
-        licence=LICENCE,
+        licence=recipe.card.licence,
         data_licence=recipe.data.licence,
         files={
             path.name: WeightFile(sha256_of(path), path.stat().st_size, kind) for path, kind in files.items()

@@ -27,6 +27,11 @@ def is_run(name: str) -> bool:
     return (Path(name) / RUN).is_file() and str(name) not in names()
 
 
+def is_published(name: str) -> bool:
+    """Whether `name` is the folder of a preset outside the package; one with a preset's name is meant by `./NAME`."""
+    return (Path(name) / locating.CARD).is_file() and not is_run(name) and str(name) not in names()
+
+
 def named(folder: str | Path) -> str:
     """The folder of a run as commands take it: one with a preset's name as `./NAME`."""
     return f"./{folder}" if str(folder) in names() else str(folder)
@@ -60,21 +65,31 @@ def names() -> list[str]:
 def mapping_of(name: str) -> dict:
     """A preset's recipe as plain data: as written in `zoo_configs/`, or else in the card of its weights.
 
-    Errors: `ConfigError` naming the nearest preset; for the path of a folder saying that no run is in it.
+    Errors: `ConfigError` naming the nearest preset; for the path of a folder saying what it has not.
     """
+    if is_published(name):
+        return _of_card(Path(name))
     if name not in names():
         if len(Path(name).parts) > 1 or Path(name).is_dir():
-            raise config.ConfigError(f"{name} is no preset and no folder of a run: it has no {RUN}.")
+            raise config.ConfigError(
+                f"{name} is no preset and no folder of one or of a run: it has neither {locating.CARD} nor {RUN}."
+            )
         raise config.ConfigError(f"unknown preset {name!r}{config.nearest(name, names())}")
     path = folder() / f"{name}.yaml"
     if path.is_file():
         return config.read_yaml(path)
-    card = read_card(locating.weights_folder() / name / locating.CARD)
+    return _of_card(locating.weights_folder() / name)
+
+
+def _of_card(folder):
+    card = read_card(folder / locating.CARD)
     return {**card.recipe, "card": card.described()}
 
 
 def read_recipe(name_or_path, overrides=()) -> Recipe:
-    """The recipe of a preset's name, of a YAML file or of a run's folder, with `section.key=value` laid over it.
+    """The recipe of a preset's name, of a YAML file or of a folder, with `section.key=value` laid over it.
+
+    The folder is that of a run, or of a preset outside the package.
 
     On data of another benchmark the paper's values are left out: it has none of them. Options of the recipe's data set
     that another one, laid over by `data.name`, does not have are left out with a warning.
@@ -89,6 +104,8 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     name = path.stem if is_file else name_or_path
     if path.name == RUN:
         name = path.resolve().parent.name
+    elif is_published(name_or_path):
+        name = path.resolve().name
     _require_known_stages(written.get("stages"), overrides)
     try:
         recipe = parse_recipe(name, _laid_over(written, overrides))

@@ -52,7 +52,7 @@ def test_a_busy_machine_is_refused(weights, monkeypatch):
 def test_presets_without_weights_are_refused_before_any_is_measured(weights, monkeypatch):
     monkeypatch.setattr(published, "Network", None)
     without = next(n for n in capszoo.list_models() if n not in capszoo.list_models(pretrained=True))
-    with pytest.raises(ValueError, match=f"with weights are needed. Received: {without}"):
+    with pytest.raises(ValueError, match=f"with weights in the package are needed. Received: {without}"):
         record_speeds([NAME, without])
 
 

@@ -191,7 +191,7 @@ def test_a_folder_that_is_no_run_is_refused(run, started, on_the_path, monkeypat
     monkeypatch.chdir(tmp_path)
     status, _, said = run("serve", name)
     assert status == 1
-    assert "the folder of a run is needed" in said
+    assert "or the folder of one or of a run, is needed" in said
     assert started == []
 
 

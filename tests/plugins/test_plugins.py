@@ -157,19 +157,20 @@ def test_an_installed_plugin_is_trained_published_measured_benched_and_exported(
     assert "best validation error" in installed("train", recipe, "--out", "run")
     assert "dark_error: test error 0.00%" in installed("evaluate", "run")
     assert "published example" in installed("publish", recipe, "--run", "run")
-    card = json.loads((installed.weights / "example" / "card.json").read_text())
+    card = json.loads((installed.root / "presets" / "example" / "card.json").read_text())
+    assert not list(installed.weights.iterdir())
     assert [metric["protocol"] for metric in card["metrics"]] == ["test_error", "dark_error"]
     assert (card["architecture"], card["routing"], card["trained_on"]) == ("example", "length", "squares")
-    assert "example" in installed("list")
+    assert card["licence"] == "MIT"
     for metric in card["metrics"]:
         installed(*metric["command"].split()[1:], "--json", "again.json")
         (again,) = json.loads((installed.root / "again.json").read_text())
         assert again["wrong"] == metric["wrong"]
-    bright = installed("evaluate", "example", "--protocol", "dark_error", "--set", "factor=1.0")
+    bright = installed("evaluate", "presets/example", "--protocol", "dark_error", "--set", "factor=1.0")
     assert f"({card['metrics'][0]['wrong']} of 40" in bright
-    installed("export", "example", "--out", "models")
+    installed("export", "presets/example", "--out", "models")
     assert (installed.root / "models" / "example" / "1" / "saved_model.pb").is_file()
-    bench = installed("bench", "example", "--batch", 2, "--seconds", 0.01, "--out", "bench")
+    bench = installed("bench", "presets/example", "--batch", 2, "--seconds", 0.01, "--out", "bench")
     assert "training" in bench
     rows = json.loads((installed.root / "bench" / "bench.json").read_text())["memory"]
     # Memory is measured in processes of their own, which know the plugin too.

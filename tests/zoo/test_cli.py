@@ -107,7 +107,7 @@ def test_compare_shows_cards_and_measures_the_same_again(zoo, run):
 
 def test_more_measurements_than_architectures_make_the_rows_of_a_comparison():
     def measured(architecture):
-        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist", run=None)
+        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist", outside=None)
         return preset, [
             SimpleNamespace(
                 protocol=protocol,

@@ -26,6 +26,7 @@ class Preset:
     """As much of a preset as has files."""
 
     name = "some_mnist"
+    folder = None
 
     def __init__(self, sha256):
         self.card = collections.namedtuple("Card", "files")(

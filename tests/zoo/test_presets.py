@@ -12,11 +12,13 @@ import capszoo
 from capszoo.cli import tables
 from capszoo.config import ConfigError
 from capszoo.protocols import evaluate, provenance
+from capszoo.training.folder import load_run
 from capszoo.training.recipe import CardConfig
 from capszoo.training.weight_files import WeightsError, read_arrays, write_arrays
 from capszoo.zoo import locating, presets, recipes
 from capszoo.zoo.card import ExportedFormat, read_card, write_card
 from capszoo.zoo.integrity import IntegrityError
+from capszoo.zoo.locating import WeightsNotFound
 from capszoo.zoo.publishing import measure_again, publish
 
 
@@ -282,6 +284,32 @@ def test_numbers_in_the_package_name_a_commit_at_which_they_can_be_measured_agai
     assert (zoo / "card.json").read_bytes() == before
     with pytest.raises(RuntimeError):  # elsewhere the card says so, and that is all
         publish(recipes.read_recipe("tiny_mnist"), published / "run", tmp_path / "elsewhere")
+
+
+def test_a_preset_published_outside_the_package_is_found_by_its_folder(
+    zoo, published, tmp_path, monkeypatch, run
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAPSZOO_HOME", str(tmp_path / "home"))
+    (tmp_path / "mine.yaml").write_text(
+        RECIPE.replace("licence: Apache-2.0", "licence: MIT"), encoding="utf-8"
+    )
+    status, said, _ = run("publish", "mine.yaml", "--run", published / "run")
+    assert (status, said.splitlines()[-1].partition(":")[0]) == (0, "published mine in presets/mine")
+    preset = capszoo.get_preset("presets/mine")
+    assert (preset.name, preset.card.licence) == ("mine", "MIT")
+    assert "mine" not in capszoo.list_models()
+    model = capszoo.load("presets/mine")
+    weights = zip(model.get_weights(), load_run(published / "run")[1].get_weights(), strict=True)
+    assert max(np.abs(ours - theirs).max() for ours, theirs in weights) < 1e-2
+    for metric in model.preset.card.metrics:
+        assert metric.command == "capszoo evaluate presets/mine --protocol test_error"
+        assert f"({metric.wrong} of" in run(*metric.command.split()[1:])[1]
+    with pytest.raises(ConfigError, match="has no weights in the package to measure"):
+        measure_again(preset)
+    (tmp_path / "presets" / "mine" / "weights.safetensors").unlink()
+    with pytest.raises(WeightsNotFound, match=r"presets/mine/weights\.safetensors"):
+        capszoo.load("presets/mine")
 
 
 def test_weights_are_measured_again_without_being_touched(zoo, run, monkeypatch):

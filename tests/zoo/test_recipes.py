@@ -100,6 +100,7 @@ class TestEveryRecipe:
         assert recipe.card.title
         assert recipe.card.reference
         assert recipe.data.licence
+        assert recipe.card.licence == "Apache-2.0"
         assert recipe.card.protocols
 
     def test_is_named_after_its_architecture(self, name):
@@ -213,7 +214,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_one():
 
 def test_a_folder_without_a_run_is_named_as_such(tmp_path):
     for folder in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match=rf"{folder} is no preset and no folder of a run"):
+        with pytest.raises(ConfigError, match=rf"{folder} is no preset and no folder of one or of a run"):
             read_recipe(str(folder))
 
 
