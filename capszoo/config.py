@@ -70,6 +70,11 @@ def sections(kind: str) -> dict[str, type]:
     return dict(_SECTIONS.get(kind, {}))
 
 
+def registered() -> list[type]:
+    """The registered dataclasses of all sections."""
+    return [cls for known in _SECTIONS.values() for cls in known.values()]
+
+
 def nearest(name: str, valid) -> str:
     """`; did you mean 'x'?` where something near exists, and the list of what is valid."""
     valid = sorted(map(str, valid))

@@ -155,7 +155,7 @@ def _of_same_network(card, recipe):
 def _require_committed(target):
     """Errors: `ConfigError` where the package's own weights would get a card that names no commit."""
     revision = provenance.revision()
-    if revision.endswith("+") and target.resolve() == locating.weights_folder().resolve():
+    if not provenance.is_committed(revision) and target.resolve() == locating.weights_folder().resolve():
         raise ConfigError(
             f"cards in {target} name the commit that they were measured at. Received: {revision}, a working tree with "
             "changes. Commit them first, or publish to another folder with --out."

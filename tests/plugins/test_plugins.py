@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -162,6 +163,7 @@ def test_an_installed_plugin_is_trained_published_measured_benched_and_exported(
     assert [metric["protocol"] for metric in card["metrics"]] == ["test_error", "dark_error"]
     assert (card["architecture"], card["routing"], card["trained_on"]) == ("example", "length", "squares")
     assert card["licence"] == "MIT"
+    assert re.search(r", capszoo_example [0-9a-f]{10}$", card["revision"])
     for metric in card["metrics"]:
         installed(*metric["command"].split()[1:], "--json", "again.json")
         (again,) = json.loads((installed.root / "again.json").read_text())
