@@ -116,6 +116,20 @@ def test_an_outlier_has_no_coefficient_where_the_others_agree():
 # Kernels and activations
 
 
+@pytest.mark.parametrize("distance", [100, 1000, 3000])
+def test_beside_a_vote_far_away_no_agreement_is_more_than_full(distance):
+    """Squared distances are differences of squares, of which rounding could make negative ones."""
+    rng = np.random.default_rng(0)
+    votes = 0.01 * rng.normal(size=(1, 18, PARENTS, 16)).astype("float32")
+    votes[:, 0] += distance
+    present = np.ones((1, 18), "float32")
+    present[:, 0] = 0
+    layer = KernelRouting(beta=20.0)
+    layer.build((None, 18, PARENTS, 16))
+    _, activations = layer(votes, present)
+    assert np.max(activations) <= 1 / (1 + np.exp(-(4 - 2)))
+
+
 def test_agreement_has_similarity_one_and_in_the_spectral_kernel_one_per_dimension():
     votes = np.ones((1, CHILDREN, PARENTS, DEPTH))
     for kernel, whole in (("gaussian", 1.0), ("spectral", DEPTH)):
