@@ -40,6 +40,7 @@ class TrainConfig:
       average: momentum of an exponential average of the weights, in (0, 0.999999]; what is validated and kept is then
         the average, with batch statistics of its own, see `measure_normalisations`. None keeps the weights themselves.
       mixup: alpha of mixup, see `capszoo.training.mixup`; 0 trains on the images as they are. It needs scores to train.
+        An accuracy of training then counts an image as right whose two classes have the two highest scores.
       gradient_clip: bound on the global gradient norm, in (0, 1e30]; None leaves gradients alone.
       precision: Keras dtype policy. Routing stays in float32 whatever it says.
       xla: compile the training step with XLA.
