@@ -47,6 +47,7 @@ from capszoo.training.processes import joined
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.start import Start, start_of_file
+from capszoo.training.step import of_any_batch
 from capszoo.training.weight_files import WeightsError, save_weights
 
 LOGGER = logging.getLogger(__name__)
@@ -198,6 +199,8 @@ class _Run:
         # JAX without jit would run operation by operation; on TensorFlow XLA is a choice.
         jit = keras.backend.backend() == "jax" or config.xla
         self.objective.compile(optimizer, self._batch_at(0), jit)
+        if keras.backend.backend() == "tensorflow" and not jit and self.processes.devices == 1:
+            of_any_batch(self.objective.model)
         self.optimizer = self.objective.model.optimizer
         if start and config.pretrained_rate != 1:
             given = start.given(self.recipe, self.model)

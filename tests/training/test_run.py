@@ -525,6 +525,18 @@ def checkpoint_step(directory):
     return read_arrays(path)[1]["step"] if path.exists() else -1
 
 
+@pytest.mark.slow
+def test_a_gradient_of_many_terms_and_megabytes_is_the_same_every_time(small, tmp_path):
+    """TensorFlow adds terms as they arrive, where it believes that memory is short."""
+    large = ("model.primary_types=32", "model.num_iterations=3", "train.epochs=3")
+    weights = set()
+    for run in "abcd":
+        train(small(*large), tmp_path / run)
+        values = read_arrays(tmp_path / run / BEST)[0]
+        weights.add(tuple(values[name].tobytes() for name in sorted(values)))
+    assert len(weights) == 1
+
+
 def test_a_run_interrupted_beside_any_checkpoint_ends_with_the_same_bits_and_lines(
     small, tmp_path, monkeypatch
 ):
