@@ -278,9 +278,11 @@ def _loaded(contents, name):
 def apply_overrides(mapping: dict, overrides) -> dict:
     """A copy of `mapping` with `section.key=value` overrides laid over it; values are read as YAML.
 
-    Errors: `ConfigError` for an override without `=`, one that goes through something that is no mapping, and a
-    value that is not valid YAML.
+    Errors: `ConfigError` for one text instead of several, for an override without `=`, one that goes through something
+    that is no mapping, and a value that is not valid YAML.
     """
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides are several texts, in a list. Received: the text {overrides!r}")
     result = copy.deepcopy(mapping)
     for override in overrides:
         dotted, equals, text = override.partition("=")

@@ -304,6 +304,11 @@ def test_an_override_of_another_form_is_refused(override):
         apply_overrides({}, [override])
 
 
+def test_one_text_instead_of_several_overrides_is_refused():
+    with pytest.raises(ConfigError, match=r"in a list\. Received: the text 'train\.epochs=1'"):
+        apply_overrides({}, "train.epochs=1")
+
+
 @pytest.mark.parametrize("text", ["[1", "{a: 1, a: 2}", "a: b: c"])
 def test_an_override_with_a_broken_value_is_refused(text):
     with pytest.raises(ConfigError):

@@ -8,7 +8,8 @@ import typer
 
 from capszoo import plugins
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+# Not Rich's markup, which takes what stands in brackets for its own.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 Name = Annotated[str, typer.Argument(help="A preset; see `capszoo list`.")]
 RecipeName = Annotated[str, typer.Argument(help="A preset's name or a recipe file.")]

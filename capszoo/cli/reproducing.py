@@ -38,12 +38,15 @@ def reproduce(
     docs/results.md, have its number already.
     """
     from capszoo.config import ConfigError
+    from capszoo.extras import require
     from capszoo.progress.terminal import TerminalProgress
     from capszoo.protocols.tables import show, table_of
     from capszoo.results import page
     from capszoo.results.tables import read_papers, select
     from capszoo.training.files import make_folder
 
+    # Intervals of several trainings take it: not after half of the tables are shown.
+    require("train", "scipy")
     files = [name for name in tables or () if name.endswith((".yaml", ".yml"))]
     papers = read_papers(files)
     own = [name for paper in papers[len(papers) - len(files) :] for name in paper.tables] if files else []

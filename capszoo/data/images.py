@@ -69,19 +69,20 @@ def read_pictures(pictures, image_shape, resize=False):
     """Pictures of any kind as a batch, float32 `[B, H, W, C]` in [0, 1], and whether a single one was given.
 
     where:
-      pictures: a path, a PIL image or an array `[H, W, C]`, a list of those, or an array `[B, H, W, C]`. Arrays are
-        uint8 of 0..255 or floats in [0, 1].
+      pictures: a path, a PIL image or an array `[H, W, C]`, a list of those, or an array `[B, H, W, C]`. Arrays, and
+        tensors, are uint8 of 0..255 or floats in [0, 1].
       image_shape, resize: see `read_image`; arrays are never resized.
 
     Errors: `ValueError` for what is no picture of that shape; see `read_image` and `capszoo.data.checking`.
     """
+    pictures = _of_tensor(pictures)
     single = not isinstance(pictures, list | tuple)
     array = isinstance(pictures, np.ndarray)
     if (array and not pictures.size) or (not single and not pictures):
         raise ValueError("at least one picture is needed. Received: none")
     if array and pictures.ndim > 3:
         return _checked(pictures, image_shape), False
-    each = [pictures] if single else pictures
+    each = [pictures] if single else map(_of_tensor, pictures)
     read = [
         _checked(picture[None], image_shape)[0]
         if isinstance(picture, np.ndarray)
@@ -89,6 +90,12 @@ def read_pictures(pictures, image_shape, resize=False):
         for picture in each
     ]
     return np.stack(read), single
+
+
+def _of_tensor(picture):
+    """Of a tensor, of any backend, the array; of anything else itself."""
+    is_tensor = hasattr(picture, "__array__") and not isinstance(picture, Image.Image)
+    return np.asarray(picture) if is_tensor else picture
 
 
 def _checked(images, image_shape):
@@ -99,6 +106,11 @@ def _checked(images, image_shape):
 
 def opened(path):
     """The PIL image in a file, upright. Errors: `ValueError` naming the file, see `read_image`."""
+    if not isinstance(path, str | Path):
+        raise ValueError(
+            f"a picture is a path, a PIL image or an array. Received: {type(path).__name__}; "
+            "PIL.Image.open reads streams."
+        )
     # Opening a named pipe would wait for a writer.
     if Path(path).exists() and not Path(path).is_file():
         raise ValueError(f"expected a whole, readable picture file. Received: {path} (no regular file)")

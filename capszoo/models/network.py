@@ -1,6 +1,7 @@
 """The Keras model that every architecture builds: what it does beside running its layers."""
 
 import math
+import numbers
 
 import keras
 import numpy as np
@@ -200,10 +201,11 @@ class ImageModel(keras.Model):
         where:
           pictures: a path, a PIL image or an array `[H, W, C]`, and the answer is one dict; or a list of those or an
             array `[B, H, W, C]`, and the answer is a list of dicts. Arrays are raw: uint8, or floats in [0, 1].
-          top: how many classes each dict has; None for all.
+          top: how many classes each dict has, at least 1; None for all.
           resize: scales pictures of another size instead of refusing them.
 
-        Errors: `ValueError` for a network that has no classes, and for what is no picture of its shape.
+        Errors: `ValueError` for a network that has no classes, for another `top`, and for what is no picture of its
+        shape.
 
         >>> import capszoo
         >>> model = capszoo.load("dynamic_mnist")
@@ -214,6 +216,8 @@ class ImageModel(keras.Model):
             raise ValueError(
                 f"a preset that tells classes is needed, see capszoo.load. Received: {self.name}"
             )
+        if top is not None and (not isinstance(top, numbers.Integral) or top < 1):
+            raise ValueError(f"top must be an integer of at least 1, or None. Received: {top!r}")
         batch, single = read_pictures(pictures, self.raw_shape, resize)
         scores = self.predict(np.asarray(self.preprocess(batch)), verbose=0)["scores"]
         answers = []
@@ -221,6 +225,12 @@ class ImageModel(keras.Model):
             best = row.argsort()[::-1][:top].tolist()
             answers.append({self.class_names[k]: float(row[k]) for k in best})
         return answers[0] if single else answers
+
+    def save(self, filepath, *arguments, **options):
+        """As in Keras. Errors: `ValueError` for an HDF5 file, of which Keras could not make this class again."""
+        if str(filepath).lower().endswith((".h5", ".hdf5")):
+            raise ValueError(f"a .keras file keeps all of this model, HDF5 does not. Received: {filepath}")
+        super().save(filepath, *arguments, **options)
 
     def get_config(self):
         known = {name: getattr(self, name) for name in _KNOWN}

@@ -146,7 +146,9 @@ class AttackProtocol(Protocol):
         grey = _grey(data)
         count = self.images or len(grey)
         if not 1 <= count <= len(grey):
-            raise ConfigError(f"images must be from 1 to {len(grey)}. Received: {self.images}")
+            raise ConfigError(
+                f"images must be from 1 to {len(grey)}, or 0 for all of them. Received: {self.images}"
+            )
         chosen = np.sort(generator(0, Stream.FIXED, 0).permutation(len(grey))[:count])
         tally, gradients = _Tally(), {}
         functions = {s.name: loss_gradient(s.model, s.recipe, self.loss) for s in subjects}

@@ -28,6 +28,8 @@ def load_run(directory):
 
 def _read_recipe(directory):
     path = directory / RECIPE
+    if not path.exists():
+        raise ConfigError(f"there is no run in {directory}: it has no {RECIPE}.")
     mapping = read_yaml(path)
     try:
         return parse_recipe(directory.resolve().name, mapping)

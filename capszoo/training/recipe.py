@@ -103,12 +103,13 @@ class Recipe:
                 raise config.ConfigError(
                     f"num_classes must be an integer of at least 2. Received: {num_classes!r}"
                 )
-        shape = self.data.image_shape if image_shape is None else tuple(image_shape)
-        if len(shape) != 3 or not all(isinstance(size, int) and size >= 1 for size in shape):
+        shape = self.data.image_shape if image_shape is None else image_shape
+        sizes = shape if isinstance(shape, tuple | list) else ()
+        if len(sizes) != 3 or not all(isinstance(size, int) and size >= 1 for size in sizes):
             raise config.ConfigError(
                 f"image_shape must be (H, W, C), each at least 1. Received: {image_shape!r}"
             )
-        arguments = (shape, int(num_classes), self.data.labels_per_image)
+        arguments = (tuple(shape), int(num_classes), self.data.labels_per_image)
         check_size(self.model, *arguments)
         model = self.model.build(*arguments)
         # Architectures of plug-ins may not say it.

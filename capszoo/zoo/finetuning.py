@@ -15,7 +15,8 @@ from capszoo.models.architecture import Classifies, ShiftsScores, require
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol
 from capszoo.search.recipe import parse_recipe
-from capszoo.training.folder import BEST, load_best
+from capszoo.training.claim import OtherRun
+from capszoo.training.folder import BEST, has_same_images, load_best
 from capszoo.training.processes import joined
 from capszoo.training.run import train
 from capszoo.training.weight_files import save_weights
@@ -63,6 +64,12 @@ def finetune(
     directory = Path(directory or Path("runs") / recipe.name)
     # What is wrong with its pictures is better known now than after the training.
     recipe.data.open("test")
+    # Sooner than of options that follow from the number of pictures.
+    if not has_same_images(recipe, directory):
+        raise OtherRun(
+            f"{directory} holds a run on other training images than those that are there now. Give another folder with "
+            "--out, or delete that one."
+        )
     train(recipe, directory, progress, find=find_start)
     # Only one of several processes writes.
     joined().by_first(_measure, recipe, directory, progress)

@@ -168,7 +168,7 @@ def _require_same(recipe, target):
     And where it has a card and `recipe` says nothing for one, as the recipe of a run did before it kept its card.
     """
     earlier = _earlier(target / recipe.name)
-    if earlier and recipe.card == CardConfig():
+    if earlier and recipe.card == CardConfig() and (earlier.title or earlier.metrics):
         raise ConfigError(
             f"{recipe.name!r} in {target} has a card, and this recipe has no section `card` for a new one. Publish the "
             "recipe that the run was trained by, with --run."

@@ -12,6 +12,12 @@ ERRORS = [
 ]
 
 
+def test_what_stands_in_brackets_is_no_markup_of_the_help(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, said, _ = run("train", "--help")
+    assert "[default: runs/RECIPE]" in said
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_is_one_line(run, monkeypatch, error):
     def fail():

@@ -1,12 +1,14 @@
+import io
 import os
 import struct
 import zlib
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-from capszoo.data.images import read_image
+from capszoo.data.images import read_image, read_pictures
 
 GREY = np.arange(12, dtype="uint8").reshape(3, 4) * 20  # 3 high, 4 wide
 COLOUR = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
@@ -26,6 +28,25 @@ def test_a_grey_picture_becomes_its_pixels_over_255(save, name):
     image = read_image(save(GREY, name), (3, 4, 1))
     assert image.dtype == np.float32
     np.testing.assert_array_equal(image, GREY[..., None] / np.float32(255))
+
+
+def test_tensors_are_taken_as_arrays():
+    images = np.stack([GREY, 255 - GREY])[..., None]
+    expected, _ = read_pictures(images, (3, 4, 1))
+    for tensors, single in (
+        (keras.ops.convert_to_tensor(images), False),
+        ([keras.ops.convert_to_tensor(image) for image in images], False),
+    ):
+        read = read_pictures(tensors, (3, 4, 1))
+        np.testing.assert_array_equal(read[0], expected)
+        assert read[1] == single
+    assert read_pictures(keras.ops.convert_to_tensor(images[0]), (3, 4, 1))[1]
+
+
+@pytest.mark.parametrize("what", [b"picture", io.BytesIO(b"picture"), iter(())])
+def test_what_is_neither_path_nor_picture_nor_array_is_refused_in_words(what):
+    with pytest.raises(ValueError, match=r"a picture is a path, a PIL image or an array\. Received: "):
+        read_pictures(what, (3, 4, 1))
 
 
 def test_a_colour_picture_becomes_its_pixels_over_255(save):

@@ -460,6 +460,20 @@ def test_steps_are_counted_among_the_values_that_jax_hands_over(optimizer):
     assert model._fitting._steps(([], [], values, [])) == model._fitting._steps() == 3
 
 
+def test_an_hdf5_file_which_could_not_be_read_again_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a \.keras file keeps all of this model"):
+        built(MATRIX).save(tmp_path / "model.h5")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("top", [0, -1, 2.0])
+def test_so_many_classes_as_are_no_number_are_refused(top):
+    model = built(MATRIX)
+    model.preprocess, model.class_names, model.raw_shape = Preprocessing(), tuple("abcdefghij"), (28, 28, 1)
+    with pytest.raises(ValueError, match="top must be an integer of at least 1"):
+        model.classify(IMAGES[0], top=top)
+
+
 def test_a_keras_file_keeps_what_is_known_of_a_model(tmp_path, monkeypatch):
     model = built(MATRIX)
     model.class_names, model.raw_shape, model.rates = tuple("abcdefghij"), (28, 28, 1), {"conv1/kernel": 0.5}

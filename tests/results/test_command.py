@@ -34,6 +34,13 @@ def test_the_list_shows_every_cell_with_its_state(reproduce, trained):
     assert not trained
 
 
+def test_without_scipy_nothing_is_shown_before_the_error(reproduce, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    status, out, err = reproduce("--list")
+    assert (status, out) == (1, "")
+    assert err == "error: scipy is not installed. It comes with: pip install 'capszoo[train]'\n"
+
+
 def test_the_list_knows_what_the_zoo_measured_itself(run, tmp_path):
     _, out, _ = run("reproduce", "viewpoints_azimuth", "--list", "--out", tmp_path / "out")
     assert "1 measured" in out

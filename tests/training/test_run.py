@@ -443,7 +443,7 @@ def test_weights_say_on_what_they_were_trained(finished, tmp_path, small, monkey
 
 
 def test_a_folder_without_a_run_and_one_with_a_foreign_recipe_are_errors_that_name_the_file(tmp_path):
-    with pytest.raises(ConfigError, match=r"recipe\.yaml: no such recipe file"):
+    with pytest.raises(ConfigError, match=rf"there is no run in {tmp_path}: it has no recipe\.yaml"):
         load_run(tmp_path)
     (tmp_path / "recipe.yaml").write_text("model: {name: dynamic, capsules: 3}\ndata: {name: mnist}\n")
     with pytest.raises(ConfigError, match=r"recipe\.yaml: model\.capsules: unknown key"):

@@ -67,6 +67,12 @@ def test_a_set_of_the_same_kind_keeps_the_presets_options(preset, data, options)
     assert {name: getattr(recipe.data, name) for name in options} == options
 
 
+@pytest.mark.parametrize("shape", [28, (28, 28), (28, 28, 0)])
+def test_what_is_no_shape_of_images_is_refused(shape):
+    with pytest.raises(ConfigError, match=r"image_shape must be \(H, W, C\)"):
+        capszoo.create("matrix_em_mnist", image_shape=shape)
+
+
 def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
     with pytest.raises(ConfigError, match=r"fine-tuning needs an architecture that classifies"):
         finetuning_recipe("vae_mnist", str(pictures))
@@ -187,6 +193,15 @@ def test_of_several_processes_the_first_alone_measures_and_writes(tuned, picture
     assert capszoo.finetune("kernel_mnist", str(pictures), folder, overrides=SMALL) == (card, folder)
     assert len(left_to_the_first) == 1
     assert written() == before
+
+
+def test_of_a_run_on_other_pictures_is_said_that_and_not_what_follows_from_their_number(tuned, tmp_path):
+    _, folder = tuned
+    more = write_folder(tmp_path / "My stripes", count=30)
+    with pytest.raises(
+        ConfigError, match="holds a run on other training images than those that are there now"
+    ):
+        capszoo.finetune("kernel_mnist", str(more), folder, overrides=SMALL)
 
 
 @pytest.mark.slow

@@ -268,6 +268,18 @@ def test_a_recipe_that_says_nothing_for_a_card_does_not_replace_one(zoo, publish
     assert (zoo / "card.json").read_bytes() == before
 
 
+def test_a_recipe_that_says_nothing_for_a_card_is_published_again(zoo, published, tmp_path):
+    bare = dataclasses.replace(recipes.read_recipe("tiny_mnist"), card=CardConfig())
+    cards = [publish(bare, published / "run", tmp_path / "own") for _ in range(2)]
+    assert cards[0] == cards[1]
+
+
+def test_a_run_that_is_not_there_is_named_by_its_folder(zoo, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run("publish", "tiny_mnist")
+    assert (status, err) == (1, "error: there is no run in runs/tiny_mnist: it has no recipe.yaml.\n")
+
+
 # What cards say of the code
 
 
