@@ -1,5 +1,6 @@
 """Reading pictures, from files, of PIL or as arrays, into what a model takes."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,8 @@ def read_pictures(pictures, image_shape, resize=False):
 
 def _of_tensor(picture):
     """Of a tensor, of any backend, the array; of anything else itself."""
-    is_tensor = hasattr(picture, "__array__") and not isinstance(picture, Image.Image)
+    # A path that was an entry of an array of texts is a text.
+    is_tensor = hasattr(picture, "__array__") and not isinstance(picture, Image.Image | str)
     return np.asarray(picture) if is_tensor else picture
 
 
@@ -106,7 +108,7 @@ def _checked(images, image_shape):
 
 def opened(path):
     """The PIL image in a file, upright. Errors: `ValueError` naming the file, see `read_image`."""
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | os.PathLike):
         raise ValueError(
             f"a picture is a path, a PIL image or an array. Received: {type(path).__name__}; "
             "PIL.Image.open reads streams."

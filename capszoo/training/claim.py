@@ -13,6 +13,14 @@ class OtherRun(ConfigError):
     """What lies in a folder cannot go on with the recipe or the images that are there now."""
 
 
+def of_other_images(directory) -> OtherRun:
+    """The error for a run that was begun on other training images."""
+    return OtherRun(
+        f"{directory} holds a run on other training images than those that are there now. Give another folder with "
+        "--out, or delete that one."
+    )
+
+
 def claim(recipe, directory):
     """Writes the recipe into the folder of a run, or finds the same one beside a checkpoint there.
 

@@ -37,7 +37,7 @@ from capszoo.models.targets import check_labels
 from capszoo.progress import QUIET
 from capszoo.training.accelerators import accelerators
 from capszoo.training.checkpoint import FILE, Checkpoint
-from capszoo.training.claim import OtherRun, claim
+from capszoo.training.claim import claim, of_other_images
 from capszoo.training.files import locked, naming, remove_temporary, write_text
 from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
@@ -261,10 +261,7 @@ class _Run:
         # Absent in older checkpoints.
         images = metadata.get("images")
         if images not in (None, self.batches.split.fingerprint()):
-            raise OtherRun(
-                f"{self.directory} holds a run on other training images than those that are there now. Give another "
-                "folder with --out, or delete that one."
-            )
+            raise of_other_images(self.directory)
         self.processes.by_first(self._truncate_log)
         LOGGER.info("going on from step %d of %d", self.step, self.total)
 

@@ -15,7 +15,7 @@ from capszoo.models.architecture import Classifies, ShiftsScores, require
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol
 from capszoo.search.recipe import parse_recipe
-from capszoo.training.claim import OtherRun
+from capszoo.training.claim import of_other_images
 from capszoo.training.folder import BEST, has_same_images, load_best
 from capszoo.training.processes import joined
 from capszoo.training.run import train
@@ -66,10 +66,7 @@ def finetune(
     recipe.data.open("test")
     # Sooner than of options that follow from the number of pictures.
     if not has_same_images(recipe, directory):
-        raise OtherRun(
-            f"{directory} holds a run on other training images than those that are there now. Give another folder with "
-            "--out, or delete that one."
-        )
+        raise of_other_images(directory)
     train(recipe, directory, progress, find=find_start)
     # Only one of several processes writes.
     joined().by_first(_measure, recipe, directory, progress)

@@ -43,6 +43,12 @@ def test_tensors_are_taken_as_arrays():
     assert read_pictures(keras.ops.convert_to_tensor(images[0]), (3, 4, 1))[1]
 
 
+def test_a_path_may_be_an_entry_of_an_array_of_texts(save):
+    paths = np.array([str(save(GREY))])
+    assert read_pictures(list(paths), (3, 4, 1))[0].shape == (1, 3, 4, 1)
+    assert read_pictures(paths[0], (3, 4, 1))[1]
+
+
 @pytest.mark.parametrize("what", [b"picture", io.BytesIO(b"picture"), iter(())])
 def test_what_is_neither_path_nor_picture_nor_array_is_refused_in_words(what):
     with pytest.raises(ValueError, match=r"a picture is a path, a PIL image or an array\. Received: "):
