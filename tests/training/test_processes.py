@@ -161,15 +161,15 @@ def refused(processes):
 def test_all_processes_say_that_the_folder_holds_a_run_of_another_recipe(folder, alone):
     first, second = refused(begun(folder, "alone", 2, [*TINY, "train.learning_rate=0.5"]))
     assert first.startswith("error: alone holds a run of another recipe (train.learning_rate: 0.001 -> 0.5).")
-    assert second == f"error: the first process ended with ConfigError: {first.removeprefix('error: ')}"
+    assert second == f"error: the first process ended with OtherRun: {first.removeprefix('error: ')}"
 
 
 @needs_jax
 @pytest.mark.slow
 def test_all_processes_say_that_the_first_cannot_write(folder):
-    (folder / "full" / "best.safetensors").mkdir(parents=True)
+    (folder / "full" / "recipe.yaml").mkdir(parents=True)
     first, second = refused(begun(folder, "full", 2))
-    assert "full/best.safetensors" in first
+    assert "full/recipe.yaml" in first
     assert second.startswith("error: the first process ended with ")
     assert first.removeprefix("error: ") in second
 
