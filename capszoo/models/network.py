@@ -86,22 +86,23 @@ class ImageModel(keras.Model):
 
         Errors: `ValueError` for one loss, since there are several outputs.
         """
-        # Keras keeps the metrics of an earlier `compile` where this one has none.
-        self._compile_metrics = None
-        if self.architecture is None or isinstance(loss, dict):
-            self._fitting = None
-            super().compile(optimizer, loss=loss, metrics=metrics, **options)
-            scale_rates(self, self.rates)
-            return
-        if loss is not None:
+        as_in_paper = self.architecture is not None and not isinstance(loss, dict)
+        # Before anything changes: what was compiled before is trained on after the error.
+        if as_in_paper and loss is not None:
             raise ValueError(
                 "compile(optimizer) without a loss trains as the paper does. For a loss of your own, name its output: "
                 f'loss={{"scores": {loss!r}}}, with targets {{"scores": ...}}; or train '
                 f'keras.Model(model.input, model.output["scores"]), on images as model.preprocess makes them. '
                 f"Received: loss={loss!r}"
             )
-        self._fitting = Fitting(self)
-        self._fitting.compile(optimizer, metrics, options, super().compile)
+        # Keras keeps the metrics of an earlier `compile` where this one has none.
+        self._compile_metrics = None
+        self._fitting = Fitting(self) if as_in_paper else None
+        if as_in_paper:
+            self._fitting.compile(optimizer, metrics, options, super().compile)
+            return
+        super().compile(optimizer, loss=loss, metrics=metrics, **options)
+        scale_rates(self, self.rates)
 
     def fit(
         self,

@@ -460,6 +460,16 @@ def test_steps_are_counted_among_the_values_that_jax_hands_over(optimizer):
     assert model._fitting._steps(([], [], values, [])) == model._fitting._steps() == 3
 
 
+def test_a_refused_compile_leaves_the_model_as_it_was_compiled():
+    model = built(MATRIX)
+    model.compile("adam", metrics=[keras.metrics.TopKCategoricalAccuracy(3, name="top3")])
+    with pytest.raises(ValueError, match="without a loss trains as the paper does"):
+        model.compile("adam", loss="sparse_categorical_crossentropy")
+    assert {"loss", "accuracy", "top3"} <= {
+        name.removeprefix("scores_") for name in model.fit(IMAGES[:8], LABELS[:8], verbose=0).history
+    }
+
+
 def test_an_hdf5_file_which_could_not_be_read_again_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"a \.keras file keeps all of this model"):
         built(MATRIX).save(tmp_path / "model.h5")
