@@ -69,7 +69,7 @@ class CroppedImages(DataSet):
     @property
     def raw(self) -> "CroppedImages":
         side = self.raw_shape[0]
-        return dataclasses.replace(self, size=side, crop=side, standardise=False, jitter="raw")
+        return dataclasses.replace(self.unstandardised, size=side, crop=side)
 
     @property
     def unstandardised(self) -> "CroppedImages":

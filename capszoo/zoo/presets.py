@@ -91,11 +91,9 @@ def get_preset(name: str) -> Preset:
         folder = Path(name)
         card = read_card(folder / CARD) if (folder / CARD).is_file() else None
         return Preset(folder.resolve().name, config.read_yaml(folder / recipes.RUN), card, folder)
-    if recipes.is_published(name):
-        folder = Path(name).resolve()
-        return Preset(folder.name, recipes.mapping_of(name), read_card(folder / CARD), folder=folder)
+    folder = Path(name).resolve() if recipes.is_published(name) else None
     name = recipes.current_name(name)
     mapping = recipes.mapping_of(name)
-    path = locating.weights_folder() / name / locating.CARD
+    path = (folder or locating.weights_folder() / name) / CARD
     card = read_card(path) if path.is_file() else None
-    return Preset(name, mapping, card)
+    return Preset(folder.name if folder else name, mapping, card, folder=folder)

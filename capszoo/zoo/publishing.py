@@ -87,8 +87,8 @@ def publish(recipe, run, target=None, dtype="float16", progress=QUIET, search=No
         model = _store(recipe, model, new, dtype)
         earlier = _earlier(target / recipe.name)
         before = {metric.protocol for metric in earlier.metrics} if earlier else set()
-        own = target.resolve() == locating.weights_folder().resolve()
-        metrics = _measure(model, recipe, recipe.name if own else target / recipe.name, before, progress)
+        name = recipe.name if _is_the_packages(target) else target / recipe.name
+        metrics = _measure(model, recipe, name, before, progress)
         kinds = ((WEIGHTS, dtype), (CHECK, "float32"))
         card = make_card(recipe, model, run, best, metrics, {new / file: kind for file, kind in kinds})
         if earlier and _of_same_network(earlier, recipe):
@@ -152,10 +152,14 @@ def _of_same_network(card, recipe):
     )
 
 
+def _is_the_packages(target):
+    return target.resolve() == locating.weights_folder().resolve()
+
+
 def _require_committed(target):
     """Errors: `ConfigError` where the package's own weights would get a card that names no commit."""
     revision = provenance.revision()
-    if not provenance.is_committed(revision) and target.resolve() == locating.weights_folder().resolve():
+    if not provenance.is_committed(revision) and _is_the_packages(target):
         raise ConfigError(
             f"cards in {target} name the commit that they were measured at. Received: {revision}, a working tree with "
             "changes. Commit them first, or publish to another folder with --out."

@@ -29,7 +29,8 @@ def is_run(name: str) -> bool:
 
 def is_published(name: str) -> bool:
     """Whether `name` is the folder of a preset outside the package; one with a preset's name is meant by `./NAME`."""
-    return (Path(name) / locating.CARD).is_file() and not is_run(name) and str(name) not in names()
+    folder = Path(name)
+    return (folder / locating.CARD).is_file() and not (folder / RUN).is_file() and str(name) not in names()
 
 
 def named(folder: str | Path) -> str:
