@@ -452,7 +452,7 @@ def test_weights_in_eight_bits_that_are_withdrawn_leave_no_broken_bundle(altered
 @pytest.mark.parametrize("options", [["--weights", "mine.safetensors"], []])
 def test_numbers_of_other_weights_are_not_recorded(options, run, monkeypatch, tmp_path):
     """Of a file beside the published one, and of a preset without any."""
-    preset = capszoo.get_preset("vae_mnist" if options else "dynamic_multimnist")
+    preset = capszoo.get_preset("vae_mnist" if options else "sparse_mnist_expanded")
     monkeypatch.setattr(capszoo, "load", lambda name, weights: types.SimpleNamespace(preset=preset))
     monkeypatch.setattr(capszoo, "export", lambda *arguments, **options: pytest.fail("exported"))
     status, _, said = run("export", preset.name, "--out", tmp_path, "--record", *options)

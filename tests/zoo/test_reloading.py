@@ -30,7 +30,7 @@ print("read")
 def test_a_preset_is_the_same_after_a_file():
     preset = get_preset("matrix_em_mnist")
     assert Preset.from_config(preset.get_config()) == preset
-    untrained = get_preset("dynamic_multimnist")
+    untrained = get_preset("sparse_mnist_expanded")
     assert Preset.from_config(untrained.get_config()) == untrained
 
 
