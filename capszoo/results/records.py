@@ -96,7 +96,9 @@ def write_records(folder, records):
     """Replaces the ledger of a folder; of two records of one training and protocol the later one stays."""
     latest = {(record.key, record.measurement.protocol): record for record in records}
     entries = [dataclasses.asdict(latest[place]) for place in sorted(latest)]
-    write_text(Path(folder) / LEDGER, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    # A line for each, so that a difference shows the records that it is about.
+    lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    write_text(Path(folder) / LEDGER, f"[\n{lines}\n]\n")
 
 
 def measured_in(folder) -> list[Record]:

@@ -201,6 +201,11 @@ class _Run:
         self.objective.compile(optimizer, self._batch_at(0), jit)
         if keras.backend.backend() == "tensorflow" and not jit and self.processes.devices == 1:
             of_any_batch(self.objective.model)
+        self.several = None
+        if keras.backend.backend() == "jax" and self.processes.devices == 1 and accelerators():
+            from capszoo.training.several_steps import SeveralSteps
+
+            self.several = SeveralSteps(self.objective.model, self._examples_at(0))
         self.optimizer = self.objective.model.optimizer
         if start and config.pretrained_rate != 1:
             given = start.given(self.recipe, self.model)
@@ -324,15 +329,19 @@ class _Run:
         Step by step rather than by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
         for its own tuning thread.
         """
-        model, totals = self.objective.model, collections.Counter()
-        for step in range(first, stop):
-            inputs, targets = self._examples_at(step)
-            logs = self.processes.train_on_batch(model, inputs, targets)
+        totals = collections.Counter()
+        for step, logs in enumerate(self._taken(map(self._examples_at, range(first, stop))), first):
             if not np.isfinite(logs["loss"]):
                 raise self._diverged(step + 1)
             totals.update(logs)
             self.progress.advance(1, logs)
         return {name: total / (stop - first) for name, total in totals.items()}
+
+    def _taken(self, examples):
+        """Takes a step with each of `examples`; its losses and metrics by name."""
+        if self.several:
+            return self.several(examples)
+        return (self.processes.train_on_batch(self.objective.model, *each) for each in examples)
 
     def _diverged(self, step):
         return TrainingDiverged(
