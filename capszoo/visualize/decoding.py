@@ -78,7 +78,7 @@ def draw_reconstructions(images, reconstructions):
             f"Received reconstructions: {np.shape(reconstructions)}"
         )
     rows = np.concatenate([images[:, None], decoded], axis=1).swapaxes(0, 1)
-    figure = new_figure(width=0.6 * len(images) + 1.2, height=0.6 * len(rows) + 0.4)
+    figure = new_figure(width=0.6 * len(images) + 1.8, height=0.6 * len(rows) + 0.4)
     axes = figure.subplots()
     show_image(axes, montage(rows))
     height = images.shape[1]
