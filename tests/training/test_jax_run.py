@@ -2,14 +2,12 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny import RECIPE, write_mnist
+from tiny import RECIPE
+from under_jax import run_under_jax
 
 from capszoo.training.folder import load_best, read_log
 from capszoo.training.weight_files import read_arrays
@@ -72,20 +70,7 @@ Path("facts.json").write_text(json.dumps({"backend": keras.backend.backend(), "l
 def folder(tmp_path_factory):
     """The folder in which the script ran under JAX."""
     folder = tmp_path_factory.mktemp("jax")
-    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        # It computes more than it compiles.
-        "XLA_FLAGS": "",
-        "CAPSZOO_DATA_DIR": str(write_mnist(folder / "data")),
-        "TFDS_DATA_DIR": str(folder / "none"),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_under_jax(SCRIPT, RECIPE, folder)
     return folder
 
 

@@ -1,13 +1,10 @@
 """Under JAX a step in a call of several is the step that Keras takes alone."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from tiny import write_mnist
+from under_jax import run_under_jax
 
 from capszoo.training.folder import read_log
 from capszoo.training.weight_files import read_arrays
@@ -49,18 +46,7 @@ assert sizes == [3, 1, 3, 1, 3], sizes
 def folder(tmp_path_factory):
     """The folder in which the script ran under JAX."""
     folder = tmp_path_factory.mktemp("several")
-    (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "CAPSZOO_DATA_DIR": str(write_mnist(folder / "data")),
-        "TFDS_DATA_DIR": str(folder / "none"),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_under_jax(SCRIPT, RECIPE, folder)
     return folder
 
 
