@@ -326,7 +326,7 @@ class _Run:
     def _steps(self, first, stop):
         """Trains on the batches of steps [first, stop); returns the means of losses and metrics over them.
 
-        Step by step rather than by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
+        Not by `fit`: that makes a tf.data iterator for every call, whose end can wait a minute
         for its own tuning thread.
         """
         totals = collections.Counter()

@@ -75,11 +75,10 @@ class SeveralSteps:
         def next_step(place, carried):
             state, logs = carried
             now, after = step(place, state)
-            after = jax.tree.map(lambda new, old: new.astype(old.dtype), after, state)
             return after, {name: logs[name].at[place].set(value) for name, value in now.items()}
 
-        names, _ = jax.eval_shape(lambda: step(0, state))
-        return lax.fori_loop(0, number, next_step, (state, {name: jnp.zeros(self.count) for name in names}))
+        logs, _ = jax.eval_shape(lambda: step(0, state))
+        return lax.fori_loop(0, number, next_step, (state, {name: jnp.zeros(self.count) for name in logs}))
 
 
 def _values(variables):
