@@ -8,7 +8,7 @@
 # %% [markdown]
 # # A paper's table
 #
-# Table 3 of Faria 2019 compares three routings in one network. Our numbers are those of the cards: each was
+# Table 3 of Faria 2019 compares three routings, here in one network. Our numbers are those of the cards: each was
 # written by the command that stands in the last column, which measures it again.
 
 # %%

@@ -105,7 +105,8 @@ print(
 print("largest difference:", float(np.abs(phone - served.numpy()).max()))
 
 # %% [markdown]
-# To serve it: `docker compose -f export/serving/docker-compose.yaml up` in a checkout of capszoo. A request with an
+# A checkout of capszoo has a published bundle of it, and serves that by
+# `docker compose -f export/serving/docker-compose.yaml up`. A request with an
 # encoded picture is then
 #
 #     curl -d '{"signature_name": "predict_bytes", "instances": [{"image_bytes": {"b64": "..."}}]}' \

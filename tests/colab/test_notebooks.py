@@ -1,5 +1,6 @@
 """Notebooks say what their scripts say, show pictures, and run."""
 
+import ast
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import capszoo
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path for path in (ROOT / "colab").glob("*.py") if path.name != "execute.py")
@@ -52,6 +55,21 @@ def test_its_first_cell_replaces_nothing_that_is_installed(script):
     assert "find_spec" in first
     # A version is asked for where it is the installed one.
     assert not re.search(r"--upgrade|--force|==(?!\{importlib.metadata.version)|\bU\b", first)
+
+
+def test_the_table_of_a_paper_is_that_of_the_cards():
+    script = ROOT / "colab" / "a_papers_table.py"
+    outputs = [output for cell in notebook(script)["cells"] for output in cell.get("outputs", ())]
+    shown = "".join(
+        "".join(output.get("text", output.get("data", {}).get("text/markdown", ""))) for output in outputs
+    )
+    (names,) = re.findall(r"^NAMES = (.+)$", script.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for name in ast.literal_eval(names):
+        card = capszoo.get_preset(name).card
+        metric = card.metrics[0]
+        low, high = map(metric.text, metric.interval)
+        assert f"| {name} | {metric.text(metric.value)} | {low} to {high} |" in shown
+        assert "\n".join(f"  - {text}" for text in card.deviations) in shown
 
 
 @pytest.fixture(scope="module")
