@@ -25,7 +25,8 @@ synthnorb rendered on two machines, each has the first digits of its images' fin
 of ours was not afforded yet, with what it would cost on two CPU cores. A number comes from a published card, or from
 `results.json` beside this page. Of a training the weights of the least error on validation images are measured, or,
 where its data have none, as most recipes of the twin and some of digits, those of its end. Where test errors had a say
-in which of several recipes is published, its card says so. What was tried besides, and what it gave, is in [notes.md](notes.md).
+in which of several recipes is published, its card says so. What was tried besides, and what it gave, is in
+[notes.md](notes.md).
 """
 ABOVE = """## Published weights above the paper's value
 
