@@ -35,22 +35,26 @@ class ShareOfWrong(NumberProtocol):
                 f"{recipe.data.image_shape}. It is for models trained on images of that shape."
             )
         known = self.known_classes(recipe, data)
-        if len(data.class_names) == len(known) and tuple(data.class_names) != tuple(known):
+        if tuple(data.class_names) != tuple(known):
             raise ConfigError(
                 f"protocol {self.section_name!r} has the classes {', '.join(data.class_names)}. "
                 f"Received: a model of {', '.join(known)}"
             )
         return data.open("test")
 
-    def number(self, subject, progress):
-        data, split = self.data(subject.recipe), self.open(subject.recipe)
-        progress.begin(self.section_name, len(split))
-        scores, labels = self.predict(subject.model, split, progress)
+    def require_width(self, scores, data):
+        """Errors: `ConfigError` for scores of another number of classes than the data have."""
         if scores.shape[-1] != data.num_classes:
             raise ConfigError(
                 f"protocol {self.section_name!r} has images of {data.num_classes} classes. "
                 f"Received: a model of {scores.shape[-1]}"
             )
+
+    def number(self, subject, progress):
+        data, split = self.data(subject.recipe), self.open(subject.recipe)
+        progress.begin(self.section_name, len(split))
+        scores, labels = self.predict(subject.model, split, progress)
+        self.require_width(scores, data)
         mistakes = int(wrong(scores, labels).sum())
         return {
             "value": mistakes / len(split),

@@ -110,6 +110,9 @@ class FittedClassifierError(ShareOfWrong):
         """Of what the classifier is fitted to: the network was trained without labels."""
         return (data.fitted or data.tested).class_names
 
+    def require_width(self, scores, data):
+        """Scores are of the classes of which there are images: a classifier knows no others."""
+
     @abc.abstractmethod
     def features(self, model, split, progress=QUIET):
         """What the classifier sees of every image of `split`, in order, unaugmented: `[N, D]`, and labels `[N]`."""

@@ -15,7 +15,7 @@ from capszoo import config
 from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
-from capszoo.protocols import evaluate, get_protocol
+from capszoo.protocols import evaluate, get_protocol, provenance
 from capszoo.results.records import Record, measured_in, read_record, trained_hours
 from capszoo.results.trials import RUN, of_card
 from capszoo.training.files import Busy, locked, write_text
@@ -59,6 +59,7 @@ def work(results, tables, folder, hours=None, progress=QUIET) -> list[str]:
     What fails is said and passed over: data that are not there, a loss that diverges. What another machine is at is
     passed over and no failure. Returns what failed, a line each.
     """
+    provenance.revision()  # Of the code as it is now: what is committed meanwhile is not what runs.
     limited = Limited(progress, time.monotonic() + (float("inf") if hours is None else 3600 * hours))
     tried, broken = set(), set()
     failed = [

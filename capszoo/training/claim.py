@@ -40,7 +40,8 @@ def claim(recipe, directory):
                 "another folder with --out."
             )
         _require_same_stages(recipe, directory)
-        recipe.train.require_falling_rate()
+        for part in (*recipe.stages, recipe):
+            part.train.require_falling_rate()
         # Nothing is trained by the card, but whoever publishes or evaluates the run needs it.
         kept = {**recipe.to_mapping(), "card": config.to_mapping(recipe.card)}
         write_text(path, yaml.safe_dump(kept, sort_keys=False))

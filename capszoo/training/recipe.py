@@ -182,8 +182,6 @@ def parse_recipe(name: str, mapping: dict, known=SECTIONS) -> Recipe:
             raise config.ConfigError(f"{key}: unknown section{config.nearest(key, known)}")
     data = config.parse_section("data", mapping.get("data"))
     train = config.parse(TrainConfig, mapping.get("train", {}), "train")
-    if train.pretrained_rate != 1 and not (train.start_from or mapping.get("stages")):
-        raise config.ConfigError("train.pretrained_rate: nothing is pretrained without train.start_from.")
     return Recipe(
         name,
         config.parse_section("model", mapping.get("model")),

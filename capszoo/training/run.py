@@ -72,13 +72,17 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
     `find` says what `train.start_from` names, a `capszoo.training.start.Start`.
     Returns the record of the last epoch, a dict.
     Errors: `ConfigError` if the folder holds a run of another recipe or one without its recipe, if another process
-    trains there, and for a batch that does not divide into equal parts for all devices; `WeightsError` for a run that
-    has lost its weights; `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
+    trains there, for a batch that does not divide into equal parts for all devices, and for options, of any stage,
+    that do not fit the network, the data or each other; `WeightsError` for a run that has lost its weights;
+    `TrainingDiverged` for a loss that is not finite, with the last good weights kept.
     """
     directory, processes = Path(directory), joined()
-    # Before the folder is this recipe's.
-    for part in (*recipe.stages, recipe):
+    # Before the folder is this recipe's, and before a stage is trained for nothing.
+    if recipe.train.pretrained_rate != 1 and not (recipe.train.start_from or recipe.stages):
+        raise ConfigError("train.pretrained_rate: nothing is pretrained without train.start_from.")
+    for part in (*map(recipe.at, recipe.stages), recipe):
         processes.check_batch(part.train.batch_size)
+        _check_options(part)
     with _claimed(recipe, directory, processes):
         progress = progress if processes.first else QUIET
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
@@ -93,6 +97,24 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
                     _Run(recipe.at(stage), folder, progress, start, processes).finish()
             start = Start(folder / BEST)
         return _Run(recipe, directory, progress, start, processes).finish(pause_after)
+
+
+def _check_options(recipe):
+    """Errors: `ConfigError` for options of a stage that do not fit its network or the data."""
+    options, model, data = recipe.train, recipe.model, recipe.data
+    if options.freeze and options.freeze not in model.stages:
+        raise ConfigError(
+            f"train.freeze: must be one of the stages {', '.join(model.stages)}. Received: {options.freeze!r}"
+        )
+    if options.mixup and not model.has(Classifies):
+        raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
+    if options.stop_at_error is not None and options.stop_split == "validation" and not data.validates:
+        raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
+    if data.validates and not any(map(model.has, (Classifies, Reconstructs))):
+        raise ConfigError(
+            f"data.validation: {model.section_name!r} neither classifies nor reconstructs, so that nothing "
+            "is measured of validation images. Received data with some."
+        )
 
 
 @contextlib.contextmanager
@@ -140,16 +162,7 @@ class _Run:
         self.validation = recipe.data.open("validation") if recipe.data.validates else None
         # Whose error can end the run.
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
-        if config.stop_at_error is not None and self.deciding is None:
-            raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
         check_memory(self.model, config.batch_size // processes.count)
-        if self.validation is not None and not any(map(recipe.model.has, (Classifies, Reconstructs))):
-            raise ConfigError(
-                f"data.validation: {recipe.model.section_name!r} neither classifies nor reconstructs, so that nothing "
-                "is measured of validation images. Received data with some."
-            )
-        if config.mixup and not recipe.model.has(Classifies):
-            raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
         self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
         _check_split(recipe, self.batches.split)
         if self.validation is not None:

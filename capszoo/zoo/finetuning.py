@@ -13,7 +13,7 @@ from capszoo.data.cropping import CroppedImages
 from capszoo.data.sources import DataNotFound
 from capszoo.models.architecture import Classifies, ShiftsScores, require
 from capszoo.progress import QUIET, Progress
-from capszoo.protocols import evaluate, get_protocol
+from capszoo.protocols import evaluate, get_protocol, provenance
 from capszoo.search.recipe import parse_recipe
 from capszoo.training.claim import of_other_images
 from capszoo.training.folder import BEST, has_same_images, load_best
@@ -61,6 +61,7 @@ def finetune(
     Errors: `ConfigError` for a preset that tells no classes; `DataNotFound`; and as `capszoo.training.run.train`.
     """
     recipe = finetuning_recipe(name, data, overrides)
+    provenance.revision()  # Of the code as it is now: what is committed meanwhile is not what runs.
     directory = Path(directory or Path("runs") / recipe.name)
     # What is wrong with its pictures is better known now than after the training.
     recipe.data.open("test")
@@ -133,10 +134,17 @@ def _fit(written, title, batch_size):
             raise
         raise DataNotFound(f"there is no folder {written['data']['set']!r}, and {error}") from error
     images = min(images, recipe.train.images or images)
-    train.setdefault("batch_size", max(1, min(batch_size, images // LEAST_STEPS)))
+    if "batch_size" not in train:
+        train["batch_size"] = _whole_shares(min(batch_size, images // LEAST_STEPS))
     if "warmup_steps" in missing:
         steps = recipe.train.epochs * (images // train["batch_size"])
         train.setdefault("warmup_steps", int(WARMUP * steps))
+
+
+def _whole_shares(size):
+    """The batch of at most `size` images, but no less than one a device, that all devices share equally."""
+    devices = joined().devices
+    return max(devices, size // devices * devices)
 
 
 def _word(text):

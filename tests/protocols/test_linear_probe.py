@@ -1,7 +1,10 @@
 """A linear classifier on what a network knows: fitted to upright digits or turned ones, tested on turned ones."""
 
+import itertools
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from capszoo.config import ConfigError
 from capszoo.data import Mnist, RotatedMnist
@@ -149,3 +152,32 @@ def test_probes_of_one_network_share_their_classifiers():
     first, second, third, _ = (get_protocol(name).fitted(model, fitting) for name in names)
     assert first is second
     assert first is not third
+
+
+@pytest.fixture
+def bars(tmp_path):
+    """The recipe of pictures of upright and of level bars: `bars(**data)`."""
+    rng = np.random.default_rng(0)
+    for split, name in itertools.product(("train", "test"), ("level", "upright")):
+        (tmp_path / split / name).mkdir(parents=True)
+        for number in range(8):
+            picture = rng.integers(0, 60, (28, 28), dtype=np.uint8)
+            picture[(slice(None), slice(8, 20))[:: 1 if name == "upright" else -1]] += 190
+            Image.fromarray(picture).save(tmp_path / split / name / f"{number}.png")
+    return lambda size=28, **data: recipe_of(
+        name="folder", path=str(tmp_path), size=size, validation=0, **data
+    )
+
+
+@pytest.mark.parametrize(
+    "protocol", ["probe_rotated_45", "probe_affnist_synth", "svm_transfer_affnist_synth"]
+)
+def test_a_classifier_of_pictures_is_not_tested_on_digits(bars, protocol):
+    size = 40 if "affnist" in protocol else 28
+    with pytest.raises(ConfigError, match=r"has the classes 0, 1, .* Received: a model of level, upright"):
+        evaluate(Coarse(), bars(size), protocol)
+
+
+def test_a_class_without_pictures_is_never_named(bars):
+    found = evaluate(Coarse(), bars(class_names=["level", "upright", "slanting"]), "probe")
+    assert (found.n, found.wrong) == (16, 0)

@@ -44,6 +44,14 @@ def test_of_what_costs_as_much_another_cell_comes_before_another_seed(tables, tr
     assert [run[:2] for run in trained] == [(1, 0), (2, 0), (1, 1), (2, 1)]
 
 
+def test_the_code_that_a_number_names_is_that_of_the_start(results, trained, tmp_path, monkeypatch):
+    """Not what is committed while it trains."""
+    before = []
+    monkeypatch.setattr(queue.provenance, "revision", lambda: before.append(len(trained)))
+    work(results, ["first"], tmp_path)
+    assert before[0] == 0
+
+
 def test_a_number_is_kept_with_the_papers_and_what_it_cost(results, trained, tmp_path):
     work(results, ["first"], tmp_path)
     (record,) = (r for r in measured_in(tmp_path) if r.recipe["train"]["epochs"] == 1)

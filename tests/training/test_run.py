@@ -663,6 +663,14 @@ def test_a_checkpoint_of_another_model_is_refused_and_stays(finished, tmp_path, 
     assert path.read_bytes() == before
 
 
+def test_a_rate_of_given_weights_needs_some(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"pretrained_rate: nothing is pretrained without train\.start_from"
+    ):
+        train(read_recipe("dynamic_mnist", ["train.pretrained_rate=0.1"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_freezes_what_lies_below_a_stage_and_slows_given_weights(small, tmp_path):
     train(small(), tmp_path / "first")
     start = f"train.start_from={tmp_path / 'first' / BEST}"

@@ -15,7 +15,8 @@ from tiny import PROBABILISTIC
 
 from capszoo.config import ConfigError
 from capszoo.results.records import key_of
-from capszoo.training.folder import changes, load_run, read_log
+from capszoo.training.claim import claim
+from capszoo.training.folder import changes, load_run, read_log, stage_folder
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays
 from capszoo.zoo import locating, recipes
@@ -125,6 +126,33 @@ def test_paused_in_the_last_stage_it_learns_as_slowly_as_before(data, tmp_path):
     train(recipe, tmp_path / "paused", pause_after=1)
     train(recipe, tmp_path / "paused")
     assert_same_runs(tmp_path / "paused", tmp_path / "whole")
+
+
+def test_a_stage_that_learns_slowly_goes_on_where_it_was_killed(tmp_path):
+    recipe = parse_recipe("slow", {**MAPPING, "train": {**MAPPING["train"], "pretrained_rate": 0.1}})
+    for stage in recipe.stages:
+        folder = stage_folder(tmp_path, stage)
+        folder.mkdir(parents=True)
+        claim(recipe.at(stage), folder)
+        (folder / "checkpoint.safetensors").touch()
+        claim(recipe.at(stage), folder)
+        assert read_recipe(folder).train.pretrained_rate == 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": 1e-7}, r"train\.minimum_learning_rate: must be at most"),
+        ({"freeze": "class_capsule"}, r"train\.freeze: must be one of the stages .* 'class_capsule'"),
+        ({"stop_at_error": 0.1}, r"train\.stop_at_error needs a validation split"),
+    ],
+)
+def test_what_is_wrong_with_a_later_stage_is_said_before_the_first_is_trained(tmp_path, options, message):
+    stages = {**MAPPING["stages"], "routed": {"train": options}}
+    mapping = {**MAPPING, "data": {"name": "mnist", "validation": 0}, "stages": stages}
+    with pytest.raises(ConfigError, match=message):
+        train(parse_recipe("staged", mapping), tmp_path / "run")
+    assert not (tmp_path / "run" / "stages").exists()
 
 
 def assert_same_runs(directory, reference):

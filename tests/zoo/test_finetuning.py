@@ -52,6 +52,12 @@ def test_pictures_come_as_the_preset_knows_them(pictures):
         finetuning_recipe("matrix_em_smallnorb", str(pictures))
 
 
+@pytest.mark.parametrize(("devices", "size"), [(1, 5), (2, 4), (4, 4), (8, 8)])
+def test_a_batch_of_few_pictures_is_shared_equally_by_all_devices(pictures, monkeypatch, devices, size):
+    monkeypatch.setattr(finetuning, "joined", lambda: SimpleNamespace(devices=devices))
+    assert finetuning_recipe("matrix_em_mnist", str(pictures)).train.batch_size == size
+
+
 @pytest.mark.parametrize(
     ("preset", "data", "options"),
     [
@@ -187,7 +193,9 @@ def test_of_several_processes_the_first_alone_measures_and_writes(tuned, picture
     card, folder = tuned
     written = lambda: {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}  # noqa: E731
     before, left_to_the_first = written(), []
-    second = SimpleNamespace(by_first=lambda function, *arguments: left_to_the_first.append(function))
+    second = SimpleNamespace(
+        by_first=lambda function, *arguments: left_to_the_first.append(function), devices=1
+    )
     monkeypatch.setattr(finetuning, "joined", lambda: second)
     monkeypatch.setattr(finetuning, "train", lambda *arguments, **options: None)
     assert capszoo.finetune("kernel_mnist", str(pictures), folder, overrides=SMALL) == (card, folder)

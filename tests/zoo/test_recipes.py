@@ -81,13 +81,6 @@ def test_a_set_of_tensorflow_datasets_is_found_by_its_name():
     assert list_models(dataset="cifar10") == ["inverted_attention_cifar10"]
 
 
-def test_a_rate_of_given_weights_needs_some():
-    with pytest.raises(
-        ConfigError, match=r"pretrained_rate: nothing is pretrained without train\.start_from"
-    ):
-        read_recipe("dynamic_mnist", ["train.pretrained_rate=0.1"])
-
-
 def test_the_zoo_has_recipes():
     assert "dynamic_mnist" in NAMES
 
