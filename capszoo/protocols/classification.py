@@ -5,6 +5,8 @@ import typing
 
 from capszoo.config import ConfigError, section
 from capszoo.data import Affnist, AffnistSynth, Mnist, MultiMnist
+from capszoo.data.cropping import CroppedImages
+from capszoo.data.split import NOT_CROPPED
 from capszoo.models.architecture import Classifies
 from capszoo.protocols.crops import predict_crops
 from capszoo.protocols.protocol import NumberProtocol, variant
@@ -27,7 +29,8 @@ class ShareOfWrong(NumberProtocol):
         """The names of the classes that scores are of."""
         return recipe.data.class_names
 
-    def open(self, recipe):
+    def require_recipe(self, recipe):
+        super().require_recipe(recipe)
         data = self.data(recipe)
         if data.image_shape != recipe.data.image_shape:
             raise ConfigError(
@@ -40,7 +43,6 @@ class ShareOfWrong(NumberProtocol):
                 f"protocol {self.section_name!r} has the classes {', '.join(data.class_names)}. "
                 f"Received: a model of {', '.join(known)}"
             )
-        return data.open("test")
 
     def require_width(self, scores, data):
         """Errors: `ConfigError` for scores of another number of classes than the data have."""
@@ -83,6 +85,11 @@ class MulticropError(ShareOfWrong):
     """As `test_error`, with scores averaged over 13 crops of each image, or as many as its size leaves."""
 
     source: typing.ClassVar[str] = "Hinton et al. 2018, section 5: 1.4 %"
+
+    def data(self, recipe):
+        if not isinstance(recipe.data, CroppedImages):
+            raise ConfigError(NOT_CROPPED)
+        return recipe.data
 
     def predict(self, model, split, progress):
         return predict_crops(model, split, progress=progress)

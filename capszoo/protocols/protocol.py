@@ -70,8 +70,12 @@ class Protocol(abc.ABC):
                 f"protocol {self.section_name!r} looks at {many} model(s). Received: {len(subjects)}"
             )
         for subject in subjects:
-            require(subject.recipe.model, self.role, f"protocol {self.section_name!r}")
-            self.data(subject.recipe)
+            self.require_recipe(subject.recipe)
+
+    def require_recipe(self, recipe):
+        """Errors: `ConfigError` for a model or data that do not play their role; no image is read."""
+        require(recipe.model, self.role, f"protocol {self.section_name!r}")
+        self.data(recipe)
 
     @abc.abstractmethod
     def measured(self, subjects, command, progress) -> Report:
@@ -94,7 +98,7 @@ class NumberProtocol(Protocol):
     """A protocol that gives one number of one model, which a card may have."""
 
     def open(self, recipe):
-        """The images that are looked at. Errors: `ConfigError` where they do not fit the model's; `DataNotFound`."""
+        """The images that are looked at. Errors: `DataNotFound`."""
         return self.data(recipe).open("test")
 
     @abc.abstractmethod

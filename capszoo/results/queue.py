@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from capszoo import config
-from capszoo.models.architecture import require
 from capszoo.models.network import trainable_parameters
 from capszoo.progress import QUIET, Progress
 from capszoo.protocols import evaluate, get_protocol, provenance
@@ -172,5 +171,5 @@ def _trained(recipe, run, progress, key, broken):
 def _require_number(name, recipe):
     """Errors, before anything is trained: `ConfigError` for a protocol of other networks or images; `DataNotFound`."""
     protocol = get_protocol(name)
-    require(recipe.model, protocol.role, f"protocol {name!r}")
+    protocol.require_recipe(recipe)
     protocol.open(recipe)

@@ -92,8 +92,8 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
 
     The folder is that of a run, or of a preset outside the package.
 
-    On data of another benchmark the paper's values are left out: it has none of them. Options of the recipe's data set
-    that another one, laid over by `data.name`, does not have are left out with a warning.
+    On data of another benchmark the paper's values are left out: it has none of them. On another data set, laid over by
+    `data.name`, so are protocols that cannot be measured there and, with a warning, options that it does not have.
     Errors: `ConfigError` for an unknown name or file, and for whatever the file or an override gets wrong.
     """
     if is_run(name_or_path):
@@ -107,6 +107,8 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         name = path.resolve().parent.name
     elif is_published(name_or_path):
         name = path.resolve().name
+    # Read more than once.
+    overrides = overrides if isinstance(overrides, str) else tuple(overrides)
     _require_known_stages(written.get("stages"), overrides)
     try:
         recipe = parse_recipe(name, _laid_over(written, overrides))
@@ -115,11 +117,33 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
         # What the recipe leaves open is what it is given; options of another section say nothing of its own.
         of_section = before.get("name", now["name"]) == now["name"]
         dataset = dataset_of({**now, **before} if of_section else before)
-        if dataset != recipe.data.set_name and _benchmark(name, written) != recipe.data.benchmark:
-            recipe = dataclasses.replace(recipe, card=recipe.card.without_papers())
+        if dataset != recipe.data.set_name:
+            card = _on_other_data(recipe)
+            same = _benchmark(name, written) == recipe.data.benchmark
+            recipe = dataclasses.replace(recipe, card=card if same else card.without_papers())
         return dataclasses.replace(recipe, dataset=dataset)
     except config.ConfigError as error:
         raise config.ConfigError(f"{name}.yaml: {error}") from error
+
+
+def _on_other_data(recipe):
+    """The card of `recipe` with those of its protocols that can be measured on its data, or else with test errors."""
+    protocols = recipe.card.protocols
+    kept = [name for name in protocols if _is_measurable(name, recipe)]
+    kept = kept or [name for name in ("test_error",) if _is_measurable(name, recipe)]
+    return dataclasses.replace(recipe.card, protocols={name: protocols.get(name) for name in kept})
+
+
+def _is_measurable(protocol, recipe):
+    from capszoo.protocols import get_protocol
+
+    try:
+        get_protocol(protocol).require_recipe(recipe)
+    except config.ConfigError:
+        return False
+    except FileNotFoundError:  # `DataNotFound`, which is not imported without Keras
+        pass
+    return True
 
 
 def _benchmark(name, written):
@@ -135,7 +159,7 @@ def _laid_over(written, overrides):
     mapping = config.apply_overrides(written, overrides)
     given = config.apply_overrides({}, overrides).get("data", {})
     before = written.get("data")
-    if not isinstance(before, dict) or given.get("name", before.get("name")) == before.get("name"):
+    if not isinstance(before, dict) or "name" not in given or given["name"] == before.get("name"):
         return mapping
     register()
     # One that nobody knows is refused by name when the recipe is parsed.

@@ -70,24 +70,24 @@ def test_evaluate_prints_the_cards_number_beside_the_papers(zoo, run, tmp_path):
     assert result["command"] == "capszoo evaluate tiny_mnist --protocol test_error"
 
 
-@pytest.mark.parametrize(("asked", "expected"), [((), 0), (("affnist", "test_error"), 1)])
+@pytest.mark.parametrize(("asked", "expected"), [((), 0), (("probe_rotated_45", "test_error"), 1)])
 def test_evaluate_measures_what_there_are_data_for(zoo, run, tmp_path, monkeypatch, asked, expected):
     measure = measuring._measure
 
-    def without_affnist(verb, subjects, name, *arguments):
-        if name == "affnist":
-            raise DataNotFound("affNIST is in none of these folders")
+    def without_digits(verb, subjects, name, *arguments):
+        if name == "probe_rotated_45":
+            raise DataNotFound("its digits are in none of these folders")
         return measure(verb, subjects, name, *arguments)
 
     subject = measuring.trained("tiny_mnist")
-    card = dataclasses.replace(subject.recipe.card, protocols={"affnist": 0.2, "test_error": 0.0025})
+    card = dataclasses.replace(subject.recipe.card, protocols={"probe_rotated_45": 0.2, "test_error": 0.0025})
     subject = dataclasses.replace(subject, recipe=dataclasses.replace(subject.recipe, card=card))
     monkeypatch.setattr(measuring, "trained", lambda *_: subject)
-    monkeypatch.setattr(measuring, "_measure", without_affnist)
+    monkeypatch.setattr(measuring, "_measure", without_digits)
     words = [word for name in asked for word in ("--protocol", name)]
     status, out, errors = run("evaluate", "tiny_mnist", *words, "--json", tmp_path / "result.json")
     assert status == expected
-    assert "affnist: affNIST is in none of these folders" in (errors if asked else out)
+    assert "probe_rotated_45: its digits are in none of these folders" in (errors if asked else out)
     (result,) = json.loads((tmp_path / "result.json").read_text())
     assert result["protocol"] == "test_error"
 

@@ -10,6 +10,7 @@ from tiny import RECIPE
 
 from capszoo import config
 from capszoo.config import ConfigError
+from capszoo.protocols import get_protocol
 from capszoo.zoo import recipes
 from capszoo.zoo.listing import list_models
 from capszoo.zoo.recipes import parse_recipe, read_recipe
@@ -79,6 +80,36 @@ def test_a_name_of_data_that_is_no_text_is_refused_with_the_names():
 
 def test_a_set_of_tensorflow_datasets_is_found_by_its_name():
     assert list_models(dataset="cifar10") == ["inverted_attention_cifar10"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "data", "left"),
+    [
+        ("matrix_em_smallnorb", "mnist", {"test_error"}),
+        ("vae_mnist", "fashion_mnist", {"probe"}),
+        ("dynamic_mnist_expanded", "fashion_mnist", {"test_error"}),
+        ("dynamic_multimnist", "mnist", {"test_error"}),
+        ("cnn_smallnorb", "eth80", {"test_error", "test_error_multicrop"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:data\\.")
+def test_protocols_that_cannot_be_measured_on_other_data_are_left_out(preset, data, left):
+    recipe = read_recipe(preset, [f"data.name={data}"])
+    assert recipe.card.protocols == dict.fromkeys(left)
+    for name in left:
+        get_protocol(name).require_recipe(recipe)
+
+
+def test_overrides_may_come_one_by_one():
+    assert read_recipe("scae_mnist", iter(["train.epochs=77"])).train.epochs == 77
+    with pytest.warns(UserWarning, match="left out: 'mnist' has no such options"):
+        assert read_recipe("matrix_em_smallnorb", iter(["data.name=mnist"])).data.set_name == "mnist"
+
+
+def test_a_name_of_data_that_equals_nothing_is_overridden_like_any_other(tmp_path):
+    path = tmp_path / "odd.yaml"
+    path.write_text("model: {name: dynamic}\ndata: {name: .nan}\n", encoding="utf-8")
+    assert read_recipe(path, ["data.name=mnist"]).data.set_name == "mnist"
 
 
 def test_the_zoo_has_recipes():
