@@ -20,7 +20,7 @@ class DataSet(abc.ABC):
       light_on_dark: whether its pictures are light things on a dark ground, as MNIST's digits.
       views: which viewpoints there are, "all" unless some are left out.
       set_name: what cards and results call it: its name in a recipe or, where one section reads many sets, its option
-        `set`.
+        `set`; of a folder of pictures also the folder's name.
       benchmark: the published data set whose numbers in papers stand beside those on this one: itself, or that of
         which it is a twin.
       raw: the data set with the same pictures before `preprocessing`, of `raw_shape`; itself where there is none.

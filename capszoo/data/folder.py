@@ -39,6 +39,10 @@ class Folder(LabelledPictures):
     path: str = ""
 
     @property
+    def set_name(self) -> str:
+        return f"{self.section_name} {Path(self.path).name}".rstrip()
+
+    @property
     def _root(self):
         return Path(self.path).expanduser()
 

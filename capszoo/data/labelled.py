@@ -70,6 +70,10 @@ class LabelledPictures(DataSet):
         if min(self.size) < 1:
             raise ValueError(f"size must be at least 1. Received: {self.size}")
         require_at_most(self, shift=min(self.size))
+        for name in self.class_names:
+            # As of a folder from another system; what is written of a training is UTF-8.
+            if name.encode(errors="ignore").decode() != name:
+                raise ValueError(f"class_names must be texts of UTF-8; rename the folder. Received: {name!r}")
         if len(self.class_names) < 2:
             raise ValueError(f"at least two classes are needed. Received: {', '.join(self.class_names)}")
 

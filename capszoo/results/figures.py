@@ -118,7 +118,8 @@ def _scatter(results, places, curves=False):
             axes = next(panels)
             axes.set(title=data, xlabel=label, ylabel="test error, %", xscale="log", yscale="log")
             placed = {name: (place(name, record), record) for name, record in records.items()}
-            placed = {name: (x, record) for name, (x, record) in placed.items() if x is not None}
+            # None is not known, and 0 has no place on the axis.
+            placed = {name: (x, record) for name, (x, record) in placed.items() if x}
             axes.set_visible(bool(placed))
             for x, record in placed.values():
                 points[record.routing] = _point(axes, x, record, colours, markers, curves)

@@ -189,6 +189,8 @@ def read_card(path) -> Card:
 
 def dataset_of(data: dict) -> str:
     """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
+    if data["name"] == "folder":
+        return f"folder {Path(data.get('path') or '').name}".rstrip()
     return data.get("set") or data["name"]
 
 

@@ -60,6 +60,11 @@ def find_file(preset, file: str) -> Path:
     """
     if preset.card is None:
         raise WeightsNotFound(f"no weights are published for {preset.name!r}.")
+    if file not in preset.card.files:
+        raise WeightsNotFound(
+            f"the card of {preset.name} knows no {file}, but {', '.join(preset.card.files)}. The card of a run is "
+            "taken with the run's recipe.yaml beside it."
+        )
     expected = preset.card.files[file]
     hashed = hashed_name(file, expected.sha256)
     cached = cache_folder() / "weights" / hashed

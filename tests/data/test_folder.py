@@ -12,6 +12,7 @@ from capszoo.config import ConfigError, parse_section, to_mapping
 from capszoo.data import DataNotFound, Folder
 from capszoo.data.folder import _files
 from capszoo.data.labelled import shares
+from capszoo.zoo.card import dataset_of
 
 
 def test_a_folder_is_a_class_and_pictures_get_one_size(tmp_path):
@@ -242,3 +243,20 @@ def test_what_is_no_set_of_pictures_is_refused(tmp_path):
     (root / CLASSES[0] / "broken.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"broken\.png"):
         Folder(path=str(root)).open("train"), Folder(path=str(root)).open("test")
+
+
+def test_a_set_of_pictures_is_called_by_its_folder(tmp_path):
+    data = Folder(path=str(write_folder(tmp_path / "My stripes")))
+    assert data.set_name == dataset_of(to_mapping(data)) == "folder My stripes"
+    assert dataset_of({"name": "folder"}) == "folder"
+
+
+def test_a_class_whose_name_could_not_be_written_is_refused(tmp_path):
+    """As of an archive from a system with another encoding: the card would fail after the training."""
+    root = write_folder(tmp_path / "pictures")
+    try:
+        os.rename(root / CLASSES[0], os.fsencode(root) + b"/K\xe4fer")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    with pytest.raises(ValueError, match=r"class_names must be texts of UTF-8.* Received: 'K\\udce4fer'"):
+        Folder(path=str(root))

@@ -279,6 +279,13 @@ def test_an_error_of_zero_has_no_place_on_a_logarithmic_axis(results, trained, t
         assert not [t for axes in figure.axes for t in axes.texts if "tiny" in t.get_text()]
 
 
+def test_a_training_of_no_measurable_time_has_none_either(results, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(queue, "trained_hours", lambda recipe, run: (100, 0.0, ()))
+    work(results, ["first"], tmp_path / "out")
+    for axes in figures.draw(results)["results_time"].axes:
+        assert not [text for text in axes.texts if "tiny" in text.get_text()]
+
+
 def test_routings_are_drawn_against_parameters_and_against_the_speeds_in_cards(results, monkeypatch):
     speed = Speed(training=400.0, inference=1600.0, batch=32, processor="a processor", libraries="")
     elsewhere = dataclasses.replace(speed, processor="another processor")

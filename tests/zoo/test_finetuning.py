@@ -221,7 +221,7 @@ def test_a_run_is_fine_tuned_and_then_used_like_a_preset(data, pictures, tmp_pat
     assert status == 0, err
     folder = tmp_path / "runs" / "tiny_my_stripes"
     card = json.loads((folder / "card.json").read_text())
-    assert card["trained_on"] == "folder"
+    assert card["trained_on"] == card["metrics"][0]["data"] == "folder My stripes"
     assert card["metrics"][0]["n"] == 6
     assert card["metrics"][0]["value"] < 0.5
     assert "test error" in out

@@ -156,6 +156,11 @@ def test_weights_that_are_nowhere_are_an_error_that_says_where_was_looked(preset
     assert "CAPSZOO_RELEASE_URL" in str(error.value)
 
 
+def test_a_card_without_the_file_is_said_to_be_one_of_a_run(preset):
+    with pytest.raises(WeightsNotFound, match=r"knows no best\.safetensors, but weights\.safetensors"):
+        find_file(preset, "best.safetensors")
+
+
 def test_another_versions_file_in_the_cache_is_no_hindrance(preset, tmp_path):
     for name in (f"{'0' * 64}.safetensors", "some_mnist"):
         (tmp_path / "cache" / "weights" / name).parent.mkdir(parents=True, exist_ok=True)
