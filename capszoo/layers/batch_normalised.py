@@ -67,7 +67,7 @@ class BatchNormalisedPrimaryCapsules(_BatchNormalised, MatrixPrimaryCapsules):
         self._add_normalisations(self.types, input_shape[1:3], learned=True)
 
     def call(self, features, training=None):
-        height, width = features.shape[1:3]
+        height, width = ops.shape(features)[1:3]
         poses = ops.cast(ops.matmul(features, self.pose_kernel), "float32")
         logits = ops.cast(ops.matmul(features, self.activation_kernel), "float32")
         poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))

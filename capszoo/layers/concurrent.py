@@ -64,6 +64,8 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     def build(self, poses_shape):
         self.require_own_routing()
+        if None in poses_shape[1:]:
+            raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
         self.take_only(poses_shape)
         *grid, types, self.side, columns = poses_shape[1:]
         if self.side != columns:

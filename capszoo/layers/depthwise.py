@@ -57,8 +57,9 @@ class DepthwisePrimaryCapsules(Float32Outputs, keras.layers.Layer):
     def call(self, features):
         # An eager call has no symbolic shapes that would refuse it.
         self.compute_output_shape(features.shape)
-        features = ops.depthwise_conv(features, self.kernel, strides=self.strides)
-        height, width = features.shape[1:3]
+        options = {"strides": self.strides, "data_format": "channels_last"}
+        features = ops.depthwise_conv(features, self.kernel, **options)
+        height, width = ops.shape(features)[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]
         poses = ops.reshape(features, (-1, height, width, self.types, self.pose_dim))
         return exponential_squash(ops.cast(poses, "float32") + ops.cast(self.bias, "float32"))

@@ -18,6 +18,9 @@ LARGEST_SIDE = 16
 
 def saves(features, kernel, strides):
     """Whether `convolve` is faster than `ops.conv` for `LEAST_IMAGES` and more of such features."""
+    # Matrices of transforms are of known sides.
+    if None in features.shape[1:3]:
+        return False
     outputs, sides, _ = _geometry(features, kernel, strides)
     # Transforms add up hundreds of numbers, which float16 may not hold.
     if keras.backend.standardize_dtype(features.dtype) not in ("float32", "bfloat16"):

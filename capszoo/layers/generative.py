@@ -264,6 +264,11 @@ class GaussianCode(keras.layers.Layer):
         return (means_shape, means_shape, means_shape)
 
 
+def unit_normal(shape, dtype):
+    """Normal numbers, of a seed of their own: Keras' global generator cannot be made where one layer builds another."""
+    return keras.initializers.RandomNormal(stddev=1.0)(shape, dtype=dtype)
+
+
 @keras.saving.register_keras_serializable(package="capszoo")
 class NearIdentity(keras.initializers.Initializer):
     """Affine maps `[..., 2, 3]`: the identity and normal noise; twice as much of it in translations.
@@ -276,7 +281,7 @@ class NearIdentity(keras.initializers.Initializer):
         self.deviation = deviation
 
     def __call__(self, shape, dtype=None):
-        noise = keras.random.normal(shape, dtype=dtype)
+        noise = unit_normal(shape, dtype)
         return ops.cast(identity(), noise.dtype) + self.deviation * noise * ops.array(
             [1.0, 1.0, 2.0], noise.dtype
         )
@@ -298,7 +303,7 @@ class ScatteredCapsules(keras.initializers.Initializer):
         self.deviation, self.logit = deviation, logit
 
     def __call__(self, shape, dtype=None):
-        noise = keras.random.normal(shape, dtype=dtype)
+        noise = unit_normal(shape, dtype)
         middle = ops.array([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, self.logit], noise.dtype)
         scale = ops.array([1.0, 1.0, 4.0, 1.0, 1.0, 4.0, 0.0], noise.dtype)
         return middle + self.deviation * scale * noise

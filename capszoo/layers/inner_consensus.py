@@ -55,7 +55,7 @@ class AffinePrimaryCapsules(MatrixPrimaryCapsules):
             setattr(self, f"{name}_bias", bias)
 
     def call(self, features):
-        height, width = features.shape[1:3]
+        height, width = ops.shape(features)[1:3]
         poses = ops.cast(ops.matmul(features, self.pose_kernel) + self.pose_bias, "float32")
         logits = ops.cast(ops.matmul(features, self.activation_kernel) + self.activation_bias, "float32")
         poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))
@@ -74,7 +74,8 @@ class _NormalisedVotes(_RoutedCapsules):
         """Transformation matrices `[*leading, width, types, width]`, near the identity (author's code)."""
 
         def near_identity(shape, dtype=None):
-            noise = keras.random.uniform(shape, -0.1, 0.1, dtype=dtype)
+            # Its own seed: Keras' global generator cannot be made where a layer is built inside another.
+            noise = keras.initializers.RandomUniform(-0.1, 0.1)(shape, dtype=dtype)
             # [width, width] -> [width, 1, width]
             return noise + ops.expand_dims(ops.eye(self.width, dtype=dtype), 1)
 

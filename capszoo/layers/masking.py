@@ -42,11 +42,13 @@ class MaskCapsules(keras.layers.Layer):
       selection: `[B, N, O]`, one-hot rows: labels in training, the most active capsules at inference.
       masked: `[B, N, O * D]`.
 
-    Errors: `ValueError` for a selection of another rank, or of other capsules.
+    Errors: `ValueError` for poses or a selection of another rank, and for a selection of other capsules.
     Source: Sabour et al. 2017, section 4.1; N = 2 decodes the two digits of MultiMNIST one at a time (section 6).
     """
 
     def call(self, poses, selection):
+        if len(poses.shape) != 3:
+            raise ValueError(f"poses must be [B, O, D]. Received shape: {tuple(poses.shape)}")
         capsules, dimensions = poses.shape[-2:]
         # Of rank two every image's would meet every other's poses.
         if len(selection.shape) != 3 or selection.shape[-1] != capsules:

@@ -208,7 +208,7 @@ class MatrixPrimaryCapsules(Float32Outputs, _PosedCapsules):
             setattr(self, name, kernel)
 
     def call(self, features):
-        height, width = features.shape[1:3]
+        height, width = ops.shape(features)[1:3]
         poses = ops.cast(ops.matmul(features, self.pose_kernel), "float32")
         logits = ops.cast(ops.matmul(features, self.activation_kernel), "float32")
         poses = ops.reshape(poses, (-1, height, width, self.types, *self.pose_shape))

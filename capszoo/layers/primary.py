@@ -62,7 +62,7 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
         # An eager call has no symbolic shapes that would refuse it.
         self.compute_output_shape(features.shape)
         features = self._convolved(features)
-        height, width = features.shape[1:3]
+        height, width = ops.shape(features)[1:3]
         # [B, H', W', types * D] -> [B, H', W', types, D]
         poses = ops.reshape(features, (-1, height, width, self.types, self.pose_dim))
         return squash(ops.cast(poses, "float32") * self.scale + ops.cast(self.bias, "float32"))
@@ -76,7 +76,8 @@ class PrimaryCapsules(Float32Outputs, keras.layers.Layer):
         """The convolution alone, in the form that is fastest here."""
 
         def direct():
-            return ops.conv(features, self.kernel, strides=self.strides, padding=self.padding)
+            options = {"strides": self.strides, "padding": self.padding}
+            return ops.conv(features, self.kernel, data_format="channels_last", **options)
 
         def transformed():
             return fourier.convolve(features, self.kernel, self.strides)

@@ -45,6 +45,11 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
         poses_shape = capsules_shape[0]
         if None in poses_shape[1:]:
             raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
+        if tuple(poses_shape[1:-1]) != tuple(capsules_shape[1][1:]):
+            raise ValueError(
+                f"each child has one activation and a pose of one axis. Received: poses {tuple(poses_shape)}, "
+                f"activations {tuple(capsules_shape[1])}"
+            )
         self.take_only(capsules_shape)
         self.children = math.prod(poses_shape[1:-1])
         shape = self.children, poses_shape[-1], self.num_capsules

@@ -53,12 +53,12 @@ class SetAttention(keras.layers.Layer):
         agreement = ops.cast(ops.matmul(q, ops.swapaxes(k, 2, 3)), "float32") / math.sqrt(self.units)
         found = ops.matmul(ops.cast(ops.softmax(agreement), v.dtype), v)
         # [B, heads, M, D / heads] -> [B, M, D]
-        found = ops.reshape(ops.swapaxes(found, 1, 2), (-1, lookers.shape[1], self.units))
+        found = ops.reshape(ops.swapaxes(found, 1, 2), (-1, ops.shape(lookers)[1], self.units))
         hidden = self.norms[0](queries + found)
         return self.norms[1](hidden + self.output_layer(hidden))
 
     def _split(self, elements):
-        split = ops.reshape(elements, (-1, elements.shape[1], self.heads, self.units // self.heads))
+        split = ops.reshape(elements, (-1, ops.shape(elements)[1], self.heads, self.units // self.heads))
         return ops.swapaxes(split, 1, 2)
 
     def compute_output_shape(self, lookers_shape, seen_shape):

@@ -43,22 +43,31 @@ class Fitting:
 
     def compile(self, optimizer, metrics, options, compile_model):
         """Compiles with the losses and metrics of the objective, and `metrics` of the scores beside them."""
-        self.metrics, self.options = metrics, options
+        self.metrics, self.options = metrics, dict(options)
         of_output = {
             output: [share_of_right(function, "accuracy") for function in functions]
             for output, functions in self.objective.metrics.items()
         }
+        if weighted := options.get("weighted_metrics"):
+            of_scores = self._of_classes("weighted_metrics", weighted)
+            options = {**options, "weighted_metrics": {"scores": of_scores}}
         if metrics:
-            if isinstance(metrics, dict):
-                raise ValueError(f"metrics must be a list, of the scores. Received: {metrics}")
+            of_scores = self._of_classes("metrics", metrics)
             there = of_output.get("scores", [])
-            named = [metric for metric in metrics if metric not in [each.name for each in there]]
-            of_output["scores"] = there + [OfClasses(each, self.model.labels_per_image) for each in named]
+            of_output["scores"] = there + [
+                each for each in of_scores if each.name not in [metric.name for metric in there]
+            ]
         compile_model(optimizer, loss=self.objective.losses, metrics=of_output or None, **options)
         scale_rates(self.model, self.model.rates)
         shape, k = self.model.input_shape[1:], self.model.labels_per_image
         labels = np.zeros((1,) if k == 1 else (1, k), "int64")
         self.objective.build(self.model, {"images": np.zeros((1, *shape), "float32"), "labels": labels})
+
+    def _of_classes(self, option, metrics):
+        """Metrics of the user's as metrics of scores. Errors: `ValueError` for a dict, of which no output is known."""
+        if isinstance(metrics, dict):
+            raise ValueError(f"{option} must be a list, of the scores. Received: {metrics}")
+        return [OfClasses(each, self.model.labels_per_image) for each in metrics]
 
     @property
     def classifies(self):
@@ -80,6 +89,8 @@ class Fitting:
         """The arguments of Keras' `train_step` or `test_step` with inputs and targets for images and labels."""
         *state, data = arguments
         images, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        # Alone, in a list or in a dict, as `predict` takes them.
+        (images,) = map(ops.convert_to_tensor, keras.tree.flatten(images))
         batch, valid = {"images": grey_levels_to_unit(images)}, True
         if self.classifies:
             if labels is None:

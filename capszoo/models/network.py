@@ -1,5 +1,6 @@
 """The Keras model that every architecture builds: what it does beside running its layers."""
 
+import contextlib
 import math
 import numbers
 
@@ -128,16 +129,13 @@ class ImageModel(keras.Model):
             "callbacks": callbacks,
             "initial_epoch": initial_epoch,
         }
-        try:
+        with self._as_before_an_error():
             return super().fit(x, y, batch_size, epochs, **options)
-        except Exception:
-            # A function whose first trace was broken off may make no variables in the next.
-            self.train_function = None
-            raise
 
     def evaluate(self, x=None, y=None, *arguments, **options):
         """As in Keras, of what `compile` has chosen; errors as `fit`."""
-        return super().evaluate(x, self._checked(x, y), *arguments, **options)
+        with self._as_before_an_error():
+            return super().evaluate(x, self._checked(x, y), *arguments, **options)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """As in Keras, but for an array of at most one batch without the pipeline of batches and its progress bar.
@@ -172,11 +170,29 @@ class ImageModel(keras.Model):
 
     def train_on_batch(self, x, y=None, *arguments, **options):
         """As in Keras; errors as `fit`."""
-        return super().train_on_batch(x, self._checked(x, y), *arguments, **options)
+        with self._as_before_an_error():
+            return super().train_on_batch(x, self._checked(x, y), *arguments, **options)
 
     def test_on_batch(self, x, y=None, *arguments, **options):
         """As in Keras; errors as `fit`."""
-        return super().test_on_batch(x, self._checked(x, y), *arguments, **options)
+        with self._as_before_an_error():
+            return super().test_on_batch(x, self._checked(x, y), *arguments, **options)
+
+    @contextlib.contextmanager
+    def _as_before_an_error(self):
+        """After an error inside, such as that of labels refused while a step is traced, training can begin again."""
+        try:
+            yield
+        except Exception:
+            # A function whose first trace was broken off may make no variables in the next.
+            self.train_function = self.test_function = None
+            if keras.backend.backend() == "jax":
+                # What the steps before have made.
+                self.jax_state_sync()
+            raise
+
+    def _purge_model_variables(self, **_):
+        """Nothing: Keras' JAX trainer would leave no weights where a step is refused before it takes their memory."""
 
     def _checked(self, images, labels):
         check_images(self, images)

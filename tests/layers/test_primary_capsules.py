@@ -1,12 +1,13 @@
 """Primary capsules are a convolution, a grouping of its channels, a scale, a bias and a squash."""
 
+import keras
 import numpy as np
 import pytest
 from oracles.dynamic_routing import squash
 from scipy.signal import correlate
 from support import fill
 
-from capszoo.layers import PrimaryCapsules
+from capszoo.layers import MatrixPrimaryCapsules, PrimaryCapsules
 
 
 def convolve(features, kernel, stride, padding):
@@ -67,3 +68,25 @@ def test_initial_weights_are_those_of_the_authors_code():
 def test_another_padding_is_refused():
     with pytest.raises(ValueError, match=r"padding must be 'valid' or 'same'\. Received: 'full'"):
         PrimaryCapsules(2, 3, 1, padding="full")
+
+
+@pytest.mark.parametrize("layer", [lambda: PrimaryCapsules(2, 4, 3), lambda: MatrixPrimaryCapsules(2)])
+def test_images_of_any_size_are_taken_by_one_model(layer):
+    features = keras.Input((None, None, 3))
+    model = keras.Model(features, layer()(features))
+    images = np.random.default_rng(0).normal(size=(2, 9, 8, 3)).astype("float32")
+    for side in (9, 7):
+        found = keras.tree.flatten(model.predict(images[:, :side], verbose=0))
+        for one, other in zip(found, keras.tree.flatten(model(images[:, :side])), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_channels_come_last_whatever_keras_is_set_to():
+    features = np.random.default_rng(0).normal(size=(2, 9, 8, 3)).astype("float32")
+    layer = PrimaryCapsules(2, 4, 3)
+    expected = layer(features)
+    keras.config.set_image_data_format("channels_first")
+    try:
+        np.testing.assert_array_equal(layer(features), expected)
+    finally:
+        keras.config.set_image_data_format("channels_last")

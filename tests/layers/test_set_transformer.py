@@ -1,5 +1,6 @@
 """Sets have no order; capsules look where they want to."""
 
+import keras
 import numpy as np
 import pytest
 from support import fill
@@ -89,3 +90,12 @@ def test_a_capsule_knows_where_it_found_something():
     features[0, 0, 0] = features[1, 3, 3] = 5
     left, right = np.asarray(layer(features))
     assert np.abs(left - right).max() > 1e-3
+
+
+def test_a_set_of_any_size_is_taken_by_one_model():
+    elements = keras.Input((None, 6))
+    model = keras.Model(elements, SeedPooling(2, 8, 2)(InducedSetAttention(8, 2, 3)(elements)))
+    sets = np.random.default_rng(0).normal(size=(4, 5, 6)).astype("float32")
+    for size in (3, 5):
+        expected = model(sets[:, :size])
+        np.testing.assert_allclose(model.predict(sets[:, :size], verbose=0), expected, atol=1e-6)

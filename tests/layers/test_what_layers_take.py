@@ -18,6 +18,7 @@ from capszoo.layers import (
     MatrixPrimaryCapsules,
     MostActive,
     NormalisedClassCapsules,
+    NormalisedConvCapsules,
     ObjectVotes,
     PartsFromObjects,
     Patches,
@@ -238,3 +239,57 @@ def test_a_routing_without_weights_is_of_any_number_of_parents():
     for routing in (EMRouting(activation="mixing"), DynamicRouting(use_bias=False)):
         for parents in (6, 1):
             assert routing(np.ones((2, 5, parents, 16), "float32"), activations)[0].shape == (2, parents, 16)
+
+
+POSES, ACTIVATIONS = (4, 3, 3, 2), (4, 3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs", "message"),
+    [
+        (
+            lambda: SelfRoutedClassCapsules(5, SelfRouting()),
+            [[(*POSES, 4, 4), ACTIVATIONS]],
+            "each child has one activation and a pose of one axis",
+        ),
+        (
+            lambda: HeinsenCapsules(5, HeinsenRouting()),
+            [[(*POSES, 16), ACTIVATIONS]],
+            "each child has one activation and a pose of two axes",
+        ),
+        (MaskCapsules, [(4, 4, 4, 4), (4, 1, 4)], r"poses must be \[B, O, D\]"),
+    ],
+)
+def test_poses_of_another_rank_are_refused_where_sizes_would_fit(layer, inputs, message):
+    inputs = keras.tree.map_shape_structure(lambda shape: np.ones(shape, "float32"), inputs)
+    with pytest.raises(ValueError, match=message):
+        layer()(*inputs)
+
+
+def test_levels_on_a_grid_of_unknown_size_are_refused():
+    layer = ConcurrentCapsules([2], [(3, 1)], 3, InvertedAttentionRouting(1))
+    with pytest.raises(ValueError, match="the children must have a static shape"):
+        layer(keras.Input((None, None, 2, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda: NormalisedConvCapsules(2, 3, 2, KernelRouting(2)),
+        lambda: NormalisedClassCapsules(2, KernelRouting(2)),
+    ],
+)
+def test_a_layer_is_built_inside_another_before_anything_random_was_drawn(create):
+    keras.utils.clear_session()
+
+    class Holds(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.layer = create()
+
+        def call(self, inputs):
+            return self.layer(inputs)
+
+    _, activations = Holds()((np.ones((2, 5, 6, 3, 4, 4), "float32"), np.ones((2, 5, 6, 3), "float32")))
+    assert activations.shape[-1] == 2
+    keras.random.normal((2,))

@@ -274,6 +274,37 @@ def test_a_model_is_trained_after_a_fit_that_was_wrong():
     assert np.isfinite(model.fit(IMAGES, LABELS, verbose=0).history["loss"][0])
 
 
+@pytest.mark.parametrize("use", ["train_on_batch", "test_on_batch", "evaluate"])
+def test_a_model_is_trained_after_labels_were_missing(use):
+    model = built(DYNAMIC)
+    model.compile("adam")
+    with pytest.raises(ValueError, match="labels are needed"):
+        getattr(model, use)(IMAGES)
+    before = weights_of(model)
+    model.train_on_batch(IMAGES, LABELS)
+    assert model.train_on_batch(IMAGES, LABELS, return_dict=True)["loss"] > 0
+    assert any(np.any(one != other) for one, other in zip(weights_of(model), before, strict=True))
+
+
+def test_images_are_taken_alone_in_a_list_and_by_name():
+    model = built(DYNAMIC)
+    model.compile("adam")
+    losses = [model.evaluate(x, LABELS, verbose=0)[0] for x in (IMAGES, [IMAGES], {"images": IMAGES})]
+    np.testing.assert_allclose(losses, losses[0])
+    assert np.isfinite(model.fit({"images": IMAGES}, LABELS, verbose=0).history["loss"][0])
+
+
+def test_weighted_metrics_are_of_the_classes_too():
+    model = built(MATRIX)
+    found = []
+    for option in ("metrics", "weighted_metrics"):
+        model.compile("adam", **{option: ["mse", "binary_accuracy"]})
+        found.append(model.evaluate(IMAGES, LABELS, verbose=0, return_dict=True))
+    assert found[0] == pytest.approx(found[1])
+    with pytest.raises(ValueError, match="weighted_metrics must be a list, of the scores"):
+        model.compile("adam", weighted_metrics={"scores": ["mse"]})
+
+
 def test_what_was_measured_before_is_not_under_a_loss_of_ones_own():
     model = built(DYNAMIC)
     model.compile("adam", metrics=["accuracy"])

@@ -111,3 +111,26 @@ def test_tensorboard_is_written_without_tensorflow(folder):
     events.Reload()
     assert {"loss", "validation_error"} <= set(events.Tags()["tensors"])
     assert [event.step for event in events.Tensors("loss")] == [3, 5]
+
+
+REFUSED = """
+import capszoo, numpy as np, pytest
+model = capszoo.load("efficient_mnist")
+model.compile("adam")
+images, labels = np.random.default_rng(0).uniform(size=(8, 28, 28, 1)).astype("float32"), np.arange(8)
+before = model.predict(images, verbose=0)["scores"]
+for use in (model.evaluate, model.fit, model.train_on_batch, model.test_on_batch):
+    with pytest.raises(ValueError, match="labels are needed"):
+        use(images)
+    assert np.array_equal(model.predict(images, verbose=0)["scores"], before)
+model.fit(images, labels, verbose=0)
+after = model.predict(images, verbose=0)["scores"]
+assert not np.array_equal(after, before)
+with pytest.raises(ValueError, match="labels are needed"):
+    model.fit(images[:5], verbose=0)
+assert np.array_equal(model.predict(images, verbose=0)["scores"], after)
+"""
+
+
+def test_a_model_keeps_its_weights_where_a_step_is_refused(tmp_path):
+    run_under_jax(REFUSED, RECIPE, tmp_path)
