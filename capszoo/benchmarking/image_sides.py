@@ -37,7 +37,11 @@ def benchmark_sides(recipe, sides, overrides=(), batch=8, classes=None, progress
     rows, notes = [], []
     for side in sorted(sides):
         images = networks.RandomImages((side, side, channels), classes, recipe.data.labels_per_image)
-        parameters = dataclasses.replace(recipe, data=images).build().count_params()
+        try:
+            parameters = dataclasses.replace(recipe, data=images).build().count_params()
+        except ValueError as error:
+            notes.append(f"{side} pixels are left out: {error}")
+            continue
         for form in list(forms):
             request = {"variant": form, "batch": batch, "name": recipe.name, "recipe": recipe.to_mapping()}
             try:

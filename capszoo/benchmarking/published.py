@@ -24,7 +24,7 @@ def record_speeds(names: list[str], seconds: float = 4.0, progress: Progress = Q
     Returns what was measured, by preset.
     Errors: `ValueError` for a preset without weights in the package, and on a machine that is busy with other work.
     """
-    found = {name: presets.get_preset(name) for name in names}
+    found = {preset.name: preset for preset in map(presets.get_preset, names)}
     without = [name for name, preset in found.items() if preset.card is None or preset.outside]
     if without:
         raise ValueError(f"presets with weights in the package are needed. Received: {', '.join(without)}")

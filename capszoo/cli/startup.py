@@ -31,6 +31,9 @@ def quieten():
 @contextlib.contextmanager
 def _filtered():
     """What is written to the standard error goes through `FILTER`."""
+    if sys.stderr is None:  # closed by who has started this process
+        yield
+        return
     sys.stderr.flush()
     kept = os.dup(2)
     with subprocess.Popen([sys.executable, "-S", "-c", FILTER], stdin=subprocess.PIPE) as reader:

@@ -70,9 +70,11 @@ def comparison_table(metrics) -> Table:
         for m in measurements:
             paper = "-" if m.paper is None else m.text(m.paper)
             interval = " to ".join(map(m.text, m.interval))
+            # The paper's set, of which ours may be a twin, or what the protocol looks at instead of that.
+            data = preset.dataset if m.data == preset.card.trained_on else m.data
             cells[name, f"{m.protocol}, {m.data}"] = (
                 f"{m.text(m.value)} ({interval})",
-                f"{paper} {preset.dataset}",
+                f"{paper} {data}",
             )
     rows, columns = (list(dict.fromkeys(place)) for place in zip(*cells, strict=True))
     if len(columns) > len(rows):

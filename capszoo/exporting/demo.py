@@ -129,9 +129,9 @@ def write_demo(model, folder, pictures=()) -> dict:
     Returns, as JSON has it: `preset`, `title`, `paper`, `measured`, `class_names`, `image_shape`, `seen_shape`, `grid`
     (rows, columns, types of the children), `centres` (of their receptive fields, in pixels of what is seen, by axis),
     `files` (SHA-256 and bytes), `deviations` (the largest absolute ones by output), `pictures` (their paths).
-    Errors: see `DemoFunctions`; `ValueError` for a model without a card; `FileExistsError` for a folder with anything
-    but a demo in it; `IntegrityError` for a file that deviates from the Keras model by more than float16 weights
-    explain.
+    Errors: see `DemoFunctions`; `ValueError` for a model without a card and for two pictures of one name;
+    `FileExistsError` for a folder with anything but a demo in it; `IntegrityError` for a file that deviates from the
+    Keras model by more than float16 weights explain.
     """
     folder, functions = Path(folder), DemoFunctions(model)
     if getattr(model.preset, "card", None) is None:
@@ -140,6 +140,8 @@ def write_demo(model, folder, pictures=()) -> dict:
         raise FileExistsError(
             f"a new folder, or one with a demo to be replaced, is needed. Received: {folder}"
         )
+    if len({Path(path).name for path in pictures}) < len(pictures):
+        raise ValueError(f"pictures of different names are needed. Received: {', '.join(map(str, pictures))}")
     images = [read_image(path, functions.image_shape) for path in pictures]
     images = np.stack(images) if images else drawn(functions.image_shape)
     folder.parent.mkdir(parents=True, exist_ok=True)

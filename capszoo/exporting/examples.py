@@ -66,8 +66,10 @@ def write_examples(bundle, images, model, signatures):
 def _says(model, signatures, inputs):
     """What is served of all pictures, and the features of the first."""
     outputs, features = model(inputs, training=False), signatures.observer(inputs[:1], training=False)
-    arrays = {key: np.asarray(outputs[key]) for key in signatures.predictor.output}
-    return arrays | {f"features/{key}": np.asarray(value) for key, value in features.items()}
+    arrays = {key: outputs[key] for key in signatures.predictor.output}
+    arrays |= {f"features/{key}": value for key, value in features.items()}
+    # As they are served.
+    return {key: np.asarray(value, "float32") for key, value in arrays.items()}
 
 
 def _last_bits(shape):

@@ -9,6 +9,7 @@ from capszoo.search.best_recipe import best_recipe
 from capszoo.search.drawing import draw
 from capszoo.search.leaderboard import to_markdown
 from capszoo.training.files import write_figure, write_text
+from capszoo.training.recipe import dataset_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,7 @@ def read(directory: Path, recipe) -> SearchRecord:
         raise ConfigError(f"the folder of a search with a completed trial is needed. Received: {directory}")
     searched = read_yaml(directory / "search.yaml")
     of, wanted = (
-        (parts["model"]["name"], parts["data"]["name"]) for parts in (searched, recipe.to_mapping())
+        (parts["model"]["name"], dataset_of(parts["data"])) for parts in (searched, recipe.to_mapping())
     )
     if of != wanted:
         raise ConfigError(f"{directory} is a search of {' on '.join(of)}. Received: {' on '.join(wanted)}")

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import numbers
+from pathlib import Path
 
 from capszoo import config, plugins
 from capszoo.extras import backend
@@ -161,6 +162,13 @@ def _check_built(architecture, model):
                     f"model: {name} of {architecture.section_name!r} names {each!r}, and it has no such "
                     f"{kind}{config.nearest(each, valid)}"
                 )
+
+
+def dataset_of(data: dict) -> str:
+    """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
+    if data["name"] == "folder":
+        return f"folder {Path(data.get('path') or '').name}".rstrip()
+    return data.get("set") or data["name"]
 
 
 def register():

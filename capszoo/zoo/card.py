@@ -8,6 +8,7 @@ from capszoo import config
 from capszoo.protocols.measurement import Measurement
 from capszoo.search.record import SearchRecord
 from capszoo.training.files import write_text
+from capszoo.training.recipe import dataset_of
 from capszoo.zoo.locating import CARD
 
 FORMAT = 1
@@ -185,13 +186,6 @@ def read_card(path) -> Card:
         dataset=now.get(card.dataset, card.dataset),
         trained_on=now.get(card.trained_on, card.trained_on),
     )
-
-
-def dataset_of(data: dict) -> str:
-    """What a recipe's section `data`, as plain data, calls its data set; as `DataSet.set_name`, without Keras."""
-    if data["name"] == "folder":
-        return f"folder {Path(data.get('path') or '').name}".rstrip()
-    return data.get("set") or data["name"]
 
 
 def check_card(card: Card):

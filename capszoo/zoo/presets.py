@@ -14,8 +14,9 @@ import json
 from pathlib import Path
 
 from capszoo import config
+from capszoo.training.recipe import dataset_of
 from capszoo.zoo import locating, recipes
-from capszoo.zoo.card import Card, dataset_of, read_card
+from capszoo.zoo.card import Card, read_card
 from capszoo.zoo.locating import CARD
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from capszoo import config
 from capszoo.search.recipe import parse_recipe
-from capszoo.training.recipe import Recipe, register
+from capszoo.training.recipe import Recipe, dataset_of, register
 from capszoo.zoo import locating
-from capszoo.zoo.card import dataset_of, read_card
+from capszoo.zoo.card import read_card
 
 
 def folder() -> Path:

@@ -26,6 +26,7 @@ from capszoo.benchmarking import (
     tables,
     textbook,
 )
+from capszoo.extras import MissingExtra
 from capszoo.layers import ConvCapsules
 from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
 from capszoo.routing import VariationalBayesRouting
@@ -215,6 +216,22 @@ def test_the_roofline_is_of_the_largest_batch_in_whatever_order_they_are_given(q
     result = report.benchmark(recipe, sizes=(2, 1), seconds=0)
     (largest,) = (row for row in result["speed"] if (row["work"], row["batch"]) == ("inference", 2))
     assert result["roofline"] == {networks.OURS: largest["images_per_second"]}
+
+
+def test_what_was_measured_is_kept_where_a_bundle_cannot_run(quick, monkeypatch, tmp_path):
+    def missing(*_):
+        raise MissingExtra('pip install "capszoo[export]"')
+
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    monkeypatch.setattr(networks, "variants", lambda _: ([networks.OURS], None))
+    monkeypatch.setattr(report, "roofline", lambda _, speeds: speeds)
+    monkeypatch.setattr(bundles, "require_bundle", lambda _: None)
+    monkeypatch.setattr(bundles, "name_of", lambda _: "tiny")
+    monkeypatch.setattr(bundles, "measure_bundle", missing)
+    result = report.benchmark(recipe, sizes=(2,), seconds=0, bundle=tmp_path)
+    assert len(result["speed"]) == 2
+    assert result["notes"] == ['The bundle is left out: pip install "capszoo[export]"']
 
 
 def test_a_network_is_compared_in_every_form_that_it_has():

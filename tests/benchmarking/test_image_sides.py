@@ -51,6 +51,14 @@ def test_every_side_is_measured_in_every_form_that_can_run(measured):
     assert {request["images"]["num_classes"] for request in measured} == {100}
 
 
+def test_a_side_at_which_there_is_no_network_is_left_out(measured):
+    report = benchmark_sides("dynamic_mnist", [28, 12, 2000], batch=2)
+    assert {row["side"] for row in report["memory"]} == {28}
+    small, large = report["notes"]
+    assert small.startswith("12 pixels are left out: ")
+    assert large.startswith("2000 pixels are left out: ")
+
+
 def test_a_network_that_reconstructs_is_measured_too(measured):
     report = benchmark_sides("dynamic_mnist", [28], batch=2)
     assert [row["variant"] for row in report["memory"]] == [networks.OURS, networks.OPEN]

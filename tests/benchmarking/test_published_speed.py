@@ -7,7 +7,7 @@ import pytest
 
 import capszoo
 from capszoo.benchmarking import machine, published, record_speeds
-from capszoo.zoo import locating
+from capszoo.zoo import locating, recipes
 from capszoo.zoo.card import read_card
 
 NAME = "kernel_mnist"
@@ -41,6 +41,15 @@ def test_a_card_gets_the_speed_and_keeps_all_else(weights, monkeypatch):
     assert "CPUs" in speed.processor
     said = "400 images/s in training, 1,600 in inference, 32 images a batch"
     assert f"| speed | {said}; {speed.processor} |" in (weights / NAME / "README.md").read_text("utf-8")
+
+
+def test_a_former_name_is_that_of_its_preset(weights, monkeypatch):
+    monkeypatch.setattr(published, "Network", Steps)
+    monkeypatch.setattr(published, "_images_per_second", lambda step, seconds: 400.0)
+    monkeypatch.setitem(recipes.FORMER_NAMES, "old_mnist", NAME)
+    with pytest.warns(FutureWarning, match="is called 'kernel_mnist' now"):
+        assert list(record_speeds(["old_mnist"], 0.0)) == [NAME]
+    assert [path.name for path in weights.iterdir()] == [NAME]
 
 
 def test_a_busy_machine_is_refused(weights, monkeypatch):

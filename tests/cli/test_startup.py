@@ -63,3 +63,11 @@ def test_an_error_that_a_user_can_mend_is_one_line_and_exit_status_1(run, monkey
     monkeypatch.setattr("capszoo.zoo.presets.get_preset", fail)
     monkeypatch.setattr("capszoo.zoo.listing.get_preset", fail)
     assert run("list") == (1, "", "error: the reason\n")
+
+
+def test_without_a_standard_error_there_is_nothing_to_leave_out(tmp_path):
+    (tmp_path / "tensorflow.py").touch()
+    command = f"{sys.executable} -c '{IMPORT}import tensorflow; print(1)' 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", command], env=environment, stdout=subprocess.PIPE, text=True)
+    assert (done.stdout, done.returncode) == ("1\n", 0)

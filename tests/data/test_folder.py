@@ -12,7 +12,7 @@ from capszoo.config import ConfigError, parse_section, to_mapping
 from capszoo.data import DataNotFound, Folder
 from capszoo.data.folder import _files
 from capszoo.data.labelled import shares
-from capszoo.zoo.card import dataset_of
+from capszoo.training.recipe import dataset_of
 
 
 def test_a_folder_is_a_class_and_pictures_get_one_size(tmp_path):

@@ -111,6 +111,12 @@ def test_another_folder_is_not_replaced(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_two_pictures_of_one_name_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(capszoo.exporting.demo, "_convert", lambda *_: pytest.fail("nothing is converted"))
+    with pytest.raises(ValueError, match="pictures of different names are needed"):
+        write_demo(capszoo.load("dynamic_mnist"), tmp_path / "demo", ["a/3.png", "b/3.png"])
+
+
 def test_nothing_is_written_of_files_that_deviate(tmp_path, monkeypatch):
     demo = tmp_path / "demo"
     demo.mkdir()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -411,6 +412,12 @@ def test_a_card_lists_all_that_a_search_has_tried(small, tmp_path, monkeypatch):
     other = dataclasses.replace(small(RATE), model=ConvNet())
     with pytest.raises(ConfigError, match=r"is a search of dynamic on mnist\. Received: cnn on mnist"):
         record.read(tmp_path / "search", other)
+    # Folders of pictures are one kind of data, and other pictures each.
+    searched["data"] = {"name": "folder", "path": "pictures/cats"}
+    (tmp_path / "search" / "search.yaml").write_text(yaml.safe_dump(searched), encoding="utf-8")
+    dogs = searched | {"data": {"name": "folder", "path": "pictures/dogs"}}
+    with pytest.raises(ConfigError, match=r"dynamic on folder cats\. Received: dynamic on folder dogs"):
+        record.read(tmp_path / "search", SimpleNamespace(to_mapping=lambda: dogs))
     assert text.count("25.00%") == sum(row["status"] == "completed" for row in rows)
     assert "failed: too fast" in text
 

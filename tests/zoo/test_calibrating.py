@@ -33,7 +33,8 @@ class Images:
 
 def of(architecture):
     """A recipe, as far as is needed, and a network."""
-    keras.utils.set_random_seed(0)
+    # By these weights the two highest scores of every picture differ by more than a shift of 35 rounds away.
+    keras.utils.set_random_seed(5)
     recipe = SimpleNamespace(model=architecture, data=SimpleNamespace(open={"train": Images()}.get))
     return recipe, architecture.build((20, 20, 1), 5)
 

@@ -106,12 +106,14 @@ def test_compare_shows_cards_and_measures_the_same_again(zoo, run):
 
 
 def test_more_measurements_than_architectures_make_the_rows_of_a_comparison():
+    card = SimpleNamespace(trained_on="mnist")
+
     def measured(architecture):
-        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist", outside=None)
+        preset = SimpleNamespace(name=f"{architecture}_mnist", dataset="mnist", outside=None, card=card)
         return preset, [
             SimpleNamespace(
                 protocol=protocol,
-                data="mnist",
+                data="turned" if protocol == "third" else "mnist",
                 value=value,
                 interval=(0.0, 1.0),
                 paper=0.5,
@@ -126,9 +128,9 @@ def test_more_measurements_than_architectures_make_the_rows_of_a_comparison():
         return [list(column.cells) for column in table.columns]
 
     first, value, paper, other, _ = rows("capsules", "vae")
-    assert first == ["first, mnist", "second, mnist", "third, mnist"]
+    assert first == ["first, mnist", "second, mnist", "third, turned"]
     assert value == ["10% (0% to 100%)", "20% (0% to 100%)", "30% (0% to 100%)"]
-    assert paper == ["50% mnist"] * 3
+    assert paper == ["50% mnist", "50% mnist", "50% turned"], "the paper's of what is measured"
     assert other == ["10% (0% to 100%)", "", "30% (0% to 100%)"]
     assert rows("a", "b", "c")[0] == ["a", "b", "c"]
 
