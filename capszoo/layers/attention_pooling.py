@@ -37,6 +37,8 @@ class AttentionPooling(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, features_shape):
+        # Another grid would be broadcast.
+        self.input_spec = keras.InputSpec(shape=(None, *features_shape[1:]))
         height, width, features = features_shape[1:]
         capsules, values = self.num_capsules, self.num_values
         self.places = self.add_weight(

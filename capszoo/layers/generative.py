@@ -121,6 +121,8 @@ class PartsFromObjects(keras.layers.Layer):
         self.least_deviation = least_deviation
 
     def build(self, object_poses_shape, *_):
+        # Others would be broadcast.
+        self.input_spec = keras.InputSpec(shape=(None, self.num_objects, 2, 3))
         pairs = (self.num_parts, self.num_objects)
         self.affinities = self.add_weight(name="affinities", shape=pairs, initializer="zeros")
         self.part_presence = self.add_weight(

@@ -55,6 +55,10 @@ class TemplateMixture(keras.layers.Layer):
         ]
 
     def build(self, poses_shape, logits_shape, features_shape, images_shape=None):
+        # Others would be broadcast.
+        self.input_spec = keras.InputSpec(shape=(None, self.num_parts, 2, 3))
+        if images_shape is not None and tuple(images_shape[1:]) != tuple(self.image_shape):
+            raise ValueError(f"images must be {list(self.image_shape)}. Received: {list(images_shape[1:])}")
         shape = (self.num_parts, self.template_size, self.template_size)
         self.templates = self.add_weight(
             name="templates", shape=(*shape, self.image_shape[-1]), initializer=UnlikeTemplates()

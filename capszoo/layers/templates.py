@@ -39,6 +39,8 @@ class TemplateRenderer(keras.layers.Layer):
         self.template_size = template_size
 
     def build(self, poses_shape, presence_shape=None):
+        # Others would be broadcast.
+        self.input_spec = keras.InputSpec(shape=(None, self.num_parts, 2, 3))
         shape = (self.num_parts, self.template_size, self.template_size)
         # White and rather transparent ink with grain: parts that start alike would learn alike.
         self.templates = self.add_weight(

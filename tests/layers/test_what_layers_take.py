@@ -293,3 +293,24 @@ def test_a_layer_is_built_inside_another_before_anything_random_was_drawn(create
     _, activations = Holds()((np.ones((2, 5, 6, 3, 4, 4), "float32"), np.ones((2, 5, 6, 3), "float32")))
     assert activations.shape[-1] == 2
     keras.random.normal((2,))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes"),
+    [
+        (lambda: TemplateRenderer(1, (7, 8, 1), 4), [(1, 3, 2, 3), (1, 3)]),
+        (lambda: TemplateMixture(3, (7, 8, 1), 4, hidden=3), [(2, 1, 2, 3), (2, 1), (2, 1, 5), (2, 7, 8, 1)]),
+        (lambda: TemplateMixture(3, (7, 8, 2), 4, hidden=3), [(2, 3, 2, 3), (2, 3), (2, 3, 5), (2, 7, 8, 1)]),
+        (lambda: PartsFromObjects(2, 4), [(3, 1, 2, 3), (3, 1), (3, 4, 2, 3), (3, 4)]),
+    ],
+)
+def test_poses_and_images_that_would_be_broadcast_are_refused(layer, shapes):
+    with pytest.raises(ValueError, match=r"expected shape|images must be"):
+        layer()(*(np.ones(shape, "float32") for shape in shapes))
+
+
+def test_another_grid_would_be_pooled_with_the_same_places():
+    layer = AttentionPooling(2, 3)
+    layer(np.ones((2, 4, 5, 6), "float32"))
+    with pytest.raises(ValueError, match="expected shape"):
+        layer(np.ones((2, 1, 5, 6), "float32"))
