@@ -11,6 +11,9 @@ import typer
 from capszoo.cli.app import ModelName, Trained, Weights, app
 from capszoo.config import ConfigError
 
+# Pictures in one drawing: time grows faster than their number, and Matplotlib draws no more than some hundreds.
+DRAWN = 32
+
 
 @app.command("list")
 def list_command(
@@ -98,11 +101,12 @@ def predict(
         from capszoo.training.files import write_figure
         from capszoo.visualize import draw_predictions
 
+        drawn = {name: outputs[name][:DRAWN] for name in ("scores", "reconstruction") if name in outputs}
         figure = draw_predictions(
-            batch, outputs["scores"], names, reconstructions=outputs.get("reconstruction")
+            batch[:DRAWN], drawn["scores"], names, reconstructions=drawn.get("reconstruction")
         )
         write_figure(figure, out)
-        typer.echo(f"drawn: {out}")
+        typer.echo(f"drawn: {out}{_of_how_many(images)}")
 
 
 @app.command()
@@ -123,9 +127,15 @@ def visualize(
     batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
     names = net.class_names or net.preset.recipe.data.class_names
-    drawings = overview(net, np.asarray(net.preprocess(batch)), names)
-    for path in write_page(drawings, out, f"What {model} does with {', '.join(p.name for p in images)}"):
-        typer.echo(f"drawn: {path}")
+    drawings = overview(net, np.asarray(net.preprocess(batch[:DRAWN])), names)
+    title = f"What {model} does with {', '.join(p.name for p in images[:DRAWN])}"
+    for path in write_page(drawings, out, title):
+        typer.echo(f"drawn: {path}{_of_how_many(images)}")
+
+
+def _of_how_many(images):
+    """What is said of a drawing that does not have all pictures."""
+    return f", the first {DRAWN} of {len(images)} pictures" if len(images) > DRAWN else ""
 
 
 @app.command()

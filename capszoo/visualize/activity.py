@@ -19,7 +19,7 @@ def activation_maps(model, images):
     Errors: `ValueError` for a model without such capsules and for images of another shape than the model's.
     """
     images = checked(model, images)
-    outputs = _grids(model)
+    outputs = capsules_on_grids(model)
     if not outputs:
         raise ValueError(f"expected a model with capsules on a grid. Received: {model.name!r} without any")
     batches = [
@@ -53,7 +53,7 @@ def draw_activation_maps(maps):
     return figure
 
 
-def _grids(model):
+def capsules_on_grids(model):
     """What layers that route take of capsules on a grid, by the name of the layer that says how active they are.
 
     They are poses and activations `[B, H, W, types]`, or poses `[B, H, W, types, D]` or `[B, H, W, types, P, P]`.

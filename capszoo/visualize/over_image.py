@@ -18,7 +18,8 @@ def child_centres(model, layer=None):
       layer: name of a layer that routes and whose children lie on a grid, by default the last one.
 
     Returns two arrays, `[H']` and `[W']`.
-    Errors: `ValueError` for a model without a layer, or without one of that name, that routes capsules of a grid.
+    Errors: `ValueError` for a model without a layer, or without one of that name, that routes capsules of a grid, and
+    for children that no stack of convolutions and pools has made.
     """
     layer = routed_layer(model, layer)
     children = keras.tree.flatten(layer.input)[0]
@@ -27,14 +28,25 @@ def child_centres(model, layer=None):
     windows = []
     while children is not model.input:
         below = children._keras_history.operation
+        if isinstance(below, keras.Model):
+            raise ValueError(
+                f"what the children of {layer.name!r} see is not known: {below.name!r} is a model"
+            )
         config = below.get_config()
         if "kernel_size" in config or "pool_size" in config:
             windows.append((config.get("kernel_size", config.get("pool_size")), config))
         children = keras.tree.flatten(below.input)[0]
-    return tuple(
+    centres = tuple(
         _centres(model.input_shape[1 + axis], [_window(size, config, axis) for size, config in windows[::-1]])
         for axis in (0, 1)
     )
+    grid = keras.tree.flatten(layer.input)[0].shape[1:3]
+    if tuple(map(len, centres)) != tuple(grid):
+        raise ValueError(
+            f"what the children of {layer.name!r} see is not known: convolutions and pools below make a grid of "
+            f"{len(centres[0])} x {len(centres[1])}. Received: {grid[0]} x {grid[1]}"
+        )
+    return centres
 
 
 def coefficient_maps(model, images, layer=None):
@@ -133,8 +145,9 @@ def _grid(layer, coefficients):
 
 def _window(size, config, axis):
     """`(size, stride, padded)` of a layer's window along an axis."""
-    sides = [value if isinstance(value, int) else value[axis] for value in (size, config["strides"])]
-    return (*sides, config.get("padding") == "same")
+    values = size, config["strides"], config.get("dilation_rate", 1)
+    size, stride, dilation = (value if isinstance(value, int) else value[axis] for value in values)
+    return (size - 1) * dilation + 1, stride, config.get("padding") == "same"
 
 
 def _centres(side, windows):

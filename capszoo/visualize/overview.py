@@ -13,7 +13,7 @@ from capszoo.models.architecture import (
     architecture_of,
 )
 from capszoo.visualize import templates
-from capszoo.visualize.activity import activation_maps, draw_activation_maps
+from capszoo.visualize.activity import activation_maps, capsules_on_grids, draw_activation_maps
 from capszoo.visualize.common import checked
 from capszoo.visualize.decoding import (
     draw_perturbations,
@@ -60,7 +60,7 @@ def overview(model, images, class_names=None):
     yield from _generated(model, images, architecture)
     yield from _decoded(model, images, architecture)
     routed = routed_layers(model)
-    for layer, maps in activation_maps(model, images).items() if routed else ():
+    for layer, maps in activation_maps(model, images).items() if capsules_on_grids(model) else ():
         yield Drawing(
             f"activations_{layer}",
             f"Where the capsules of {layer} are active",
@@ -173,7 +173,10 @@ def _routed(model, image, layer, names):
         )
     if not sees_whole_grid(layer, shares[-1]):
         return
-    centres = child_centres(model, layer.name)
+    try:
+        centres = child_centres(model, layer.name)
+    except ValueError:  # Below it lies what only its author knows the windows of.
+        return
     yield Drawing(
         f"coefficients_over_image_{layer.name}",
         f"From where children are routed to the parents of {layer.name}",

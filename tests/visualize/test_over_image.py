@@ -6,7 +6,11 @@ import pytest
 from support import fill
 
 from capszoo import visualize
+from capszoo.layers import DenseCapsules, Length, PrimaryCapsules
 from capszoo.models import DynamicCapsNet, MatrixCapsNet, SelfRoutingCapsNet
+from capszoo.models.architecture import Classifies
+from capszoo.models.network import ImageModel
+from capszoo.routing import DynamicRouting
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
 
@@ -103,3 +107,61 @@ def test_parents_without_poses_have_coefficients_and_no_distances_of_votes():
     assert not [name for name in names if name.startswith("votes")]
     with pytest.raises(ValueError, match=r"parents have poses is needed\. Received: 'scores'"):
         visualize.vote_distances(model, images)
+
+
+def padded(images):
+    return keras.layers.Conv2D(8, 5)(keras.layers.ZeroPadding2D(3)(images))
+
+
+def enlarged(images):
+    return keras.layers.Conv2D(8, 5, 2)(keras.layers.UpSampling2D(2)(images))
+
+
+def backbone(images):
+    inputs = keras.Input(images.shape[1:])
+    return keras.Model(inputs, keras.layers.Conv2D(8, 3, 2)(inputs))(images)
+
+
+class Mine(Classifies):
+    """A network of somebody else's."""
+
+    section_name = "mine"
+
+    def __init__(self, below):
+        self.below = below
+
+    def build(self, image_shape):
+        inputs = keras.Input(image_shape, name="images")
+        children = self.below(inputs)
+        if len(children.shape) == 4:
+            children = PrimaryCapsules(2, 4, 5, name="primary_capsules")(children)
+        poses = DenseCapsules(3, 6, DynamicRouting(2), name="class_capsules")(children)
+        model = ImageModel(inputs, {"poses": poses, "scores": Length(name="scores")(poses)})
+        model.architecture = self
+        return fill(model, seed=1)
+
+    def objective(self, model, labels_per_image=1):
+        raise NotImplementedError
+
+
+def test_children_behind_a_dilated_convolution_stand_where_they_look(images):
+    model = Mine(keras.layers.Conv2D(4, 3, dilation_rate=2, name="conv")).build((22, 24, 1))
+    rows, columns = visualize.child_centres(model)
+    expected = seen_by(model, "primary_capsules", images[0], 3, 4)
+    np.testing.assert_allclose((rows[3], columns[4]), expected, atol=0.51)
+
+
+@pytest.mark.parametrize(
+    ("below", "drawn"),
+    [
+        (padded, {"activations_primary_capsules", "coefficients_class_capsules", "votes_class_capsules"}),
+        (enlarged, {"activations_primary_capsules", "coefficients_class_capsules", "votes_class_capsules"}),
+        (backbone, {"activations_primary_capsules", "coefficients_class_capsules", "votes_class_capsules"}),
+        (keras.layers.Reshape((-1, 8)), {"coefficients_class_capsules", "votes_class_capsules"}),
+    ],
+)
+def test_of_children_that_look_nobody_knows_where_the_rest_is_drawn(below, drawn, images):
+    model = Mine(below).build((22, 24, 1))
+    with pytest.raises(ValueError, match=r"is not known|a layer with children on a grid is needed"):
+        visualize.child_centres(model)
+    assert {drawing.name for drawing in visualize.overview(model, images)} == drawn

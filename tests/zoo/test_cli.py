@@ -13,6 +13,7 @@ from tiny import draw_bars
 
 import capszoo
 from capszoo.cli import measuring
+from capszoo.cli import zoo as cli_of_zoo
 from capszoo.cli.tables import comparison_table
 from capszoo.config import ConfigError
 from capszoo.data import DataNotFound
@@ -176,6 +177,16 @@ def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):
     assert status == 0
     assert [line.split(":")[0] for line in out.splitlines()[:10]] == [path.name for path in pictures]
     assert np.asarray(Image.open(tmp_path / "drawn.png")).std() > 0
+
+
+def test_of_many_pictures_the_first_are_drawn(zoo, run, pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_of_zoo, "DRAWN", 2)
+    status, out, _ = run("predict", *pictures[:5], "--model", "tiny_mnist", "--out", tmp_path / "drawn.png")
+    assert status == 0
+    assert out.splitlines()[5:] == [f"drawn: {tmp_path / 'drawn.png'}, the first 2 of 5 pictures"]
+    status, out, _ = run("visualize", *pictures[:5], "--model", "tiny_mnist", "--out", tmp_path / "page")
+    assert status == 0
+    assert all(line.endswith(", the first 2 of 5 pictures") for line in out.splitlines())
 
 
 @pytest.mark.parametrize("name", ["drawn", "."])
