@@ -428,7 +428,7 @@ def test_a_network_without_classes_is_recorded_without_errors(altered, tmp_path,
     monkeypatch.setattr(locating, "weights_folder", lambda: tmp_path)
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "tiny")
     recipe = dataclasses.replace(published.recipe, model=SparseCapsNet())
-    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe, run=None)
+    preset = types.SimpleNamespace(name="tiny", card=published.card, recipe=recipe, outside=None)
     card = record_exports(preset, altered)
     assert "litert-int8" not in card.exports, "what int8 loses is not known, so it is not offered"
     assert not list(altered.rglob("*.int8.tflite"))

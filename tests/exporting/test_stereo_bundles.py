@@ -141,7 +141,7 @@ def test_test_errors_of_a_bundle_are_measured_on_raw_images(stereo, stereo_bundl
     shutil.copytree(WEIGHTS / "dynamic_mnist", tmp_path / "matrix_em_smallnorb")
     card = read_card(tmp_path / "matrix_em_smallnorb" / "card.json")
     preset = types.SimpleNamespace(
-        name="matrix_em_smallnorb", card=card, run=None, recipe=stereo.preset.recipe
+        name="matrix_em_smallnorb", card=card, outside=None, recipe=stereo.preset.recipe
     )
 
     exports = record_exports(preset, stereo_bundle).exports
