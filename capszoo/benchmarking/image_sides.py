@@ -22,7 +22,8 @@ def benchmark_sides(recipe, sides, overrides=(), batch=8, classes=None, progress
       progress: says a line for each measurement.
 
     Returns a dict as `benchmark`; rows of `memory` say `side`, `batch`, `classes`, `variant`, `parameters` and `bytes`.
-    A form that cannot run with a side is left out there, which `notes` say, and with larger ones.
+    A form that cannot run with a side is left out there, which `notes` say, and with larger ones; so is a side for
+    which the architecture has no network.
     Errors: `ConfigError`; `ValueError` for a side, a batch or a number of classes below one.
     """
     for name, number in {"batch": batch, "classes": classes, "side": min(sides)}.items():

@@ -70,11 +70,11 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
         progress.say("bundle")
         try:
             rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
+            named = bundles.name_of(bundle)
+            notes += [] if named == recipe.name else [f"The bundle is one of {named}, not of {recipe.name}."]
         except (ImportError, OSError, RuntimeError, ValueError) as error:
             # What was measured before is not lost.
             notes.append(f"The bundle is left out: {error}")
-        named = bundles.name_of(bundle)
-        notes += [] if named == recipe.name else [f"The bundle is one of {named}, not of {recipe.name}."]
     progress.say("start-up")
     return {
         "machine": machine,

@@ -72,7 +72,8 @@ def predict(
     ],
     model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
     out: Annotated[
-        Path | None, typer.Option(help="Draw pictures, scores and reconstructions to this file.")
+        Path | None,
+        typer.Option(help=f"Draw pictures (at most {DRAWN}), scores and reconstructions to this file."),
     ] = None,
     resize: Annotated[
         bool, typer.Option(help="Resize pictures of another size instead of refusing them.")
@@ -112,7 +113,7 @@ def predict(
 @app.command()
 def visualize(
     images: Annotated[list[Path], typer.Argument(help="Pictures, as for `capszoo predict`.")],
-    out: Annotated[Path, typer.Option(help="Folder that gets the drawings.")],
+    out: Annotated[Path, typer.Option(help=f"Folder that gets the drawings, of at most {DRAWN} pictures.")],
     model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
     resize: Annotated[bool, typer.Option("--resize", help="Scale pictures to the model's size.")] = False,
 ):

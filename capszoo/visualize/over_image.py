@@ -25,7 +25,7 @@ def child_centres(model, layer=None):
     children = keras.tree.flatten(layer.input)[0]
     if len(children.shape) not in (5, 6):
         raise ValueError(f"a layer with children on a grid is needed. Received: {layer.name!r}")
-    windows = []
+    grid, windows = children.shape[1:3], []
     while children is not model.input:
         below = children._keras_history.operation
         if isinstance(below, keras.Model):
@@ -40,7 +40,6 @@ def child_centres(model, layer=None):
         _centres(model.input_shape[1 + axis], [_window(size, config, axis) for size, config in windows[::-1]])
         for axis in (0, 1)
     )
-    grid = keras.tree.flatten(layer.input)[0].shape[1:3]
     if tuple(map(len, centres)) != tuple(grid):
         raise ValueError(
             f"what the children of {layer.name!r} see is not known: convolutions and pools below make a grid of "
