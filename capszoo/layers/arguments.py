@@ -14,6 +14,14 @@ def require_counts(**counts):
             raise ValueError(f"{name} must be at least 1. Received: {count!r}")
 
 
+def require_shape(name, shape, layout):
+    """Errors: `ValueError` for another rank than that of `layout`, like "[B, O, D]", and for an unknown size but B."""
+    shape = tuple(shape)
+    if len(shape) != layout.count(",") + 1 or None in shape[1:]:
+        unknown = "; only B may be unknown" if None in shape[1:] else ""
+        raise ValueError(f"{name} must be {layout}. Received shape: {shape}{unknown}")
+
+
 def require_routing(routing, kind=Routing, name="routing"):
     """Errors: `ValueError` for what is no routing of that `kind`; `name` is the argument's."""
     if not isinstance(routing, kind):

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.layers.arguments import require_counts, require_routing
+from capszoo.layers.arguments import require_counts, require_routing, require_shape
 from capszoo.layers.distributions import distributions
 from capszoo.routing.attention import AttentionRouting
 from capszoo.routing.von_mises_fisher import log_von_mises_fisher
@@ -21,7 +21,8 @@ class Patches(keras.layers.Layer):
       size: of a patch, in pixels; patches do not overlap, and are listed row by row.
 
     `assemble` puts them together again. A part's pose is the patch itself, so a density of parts is one of images.
-    Errors: `ValueError` for images that are no whole number of patches high and wide.
+    Errors: `ValueError` for images that are no whole number of patches high and wide, of another rank, or of an unknown
+    H, W or C.
     The paper does not say what parts are; patches are ours.
     """
 
@@ -32,6 +33,7 @@ class Patches(keras.layers.Layer):
         self.size = size
 
     def build(self, input_shape):
+        require_shape("images", input_shape, "[B, H, W, C]")
         height, width, channels = input_shape[1:]
         if height % self.size or width % self.size:
             raise ValueError(

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from capszoo.layers.arguments import require_counts
+from capszoo.layers.arguments import require_counts, require_shape
 
 
 @keras.saving.register_keras_serializable(package="capszoo")
@@ -18,6 +18,7 @@ class AttentionPooling(keras.layers.Layer):
         without which a mean is the same wherever the features are.
       values: `[B, N, D]`, float32.
 
+    Errors: `ValueError` for features of another rank, and for an unknown H, W or F.
     Source: Smith et al. 2020, appendix B ("attentive pooling"), after Kosiorek et al. 2019.
     """
 
@@ -37,6 +38,7 @@ class AttentionPooling(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, features_shape):
+        require_shape("features", features_shape, "[B, H, W, F]")
         # Another grid would be broadcast.
         self.input_spec = keras.InputSpec(shape=(None, *features_shape[1:]))
         height, width, features = features_shape[1:]

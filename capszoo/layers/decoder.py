@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from capszoo.layers.arguments import require_shape
+
 
 @keras.saving.register_keras_serializable(package="capszoo")
 class Decoder(keras.layers.Layer):
@@ -14,6 +16,7 @@ class Decoder(keras.layers.Layer):
       masked: `[B, N, F]`.
       reconstruction: `[B, N, *image_shape]`, in [0, 1], float32.
 
+    Errors: `ValueError` for capsules of another rank, and for an unknown N or F.
     Source: Sabour et al. 2017, figure 2; initial weights from the authors' code (truncated normal 0.1, biases 0.1).
     """
 
@@ -29,6 +32,7 @@ class Decoder(keras.layers.Layer):
         self.stack.append(_dense(math.prod(self.image_shape), "sigmoid", "pixels", "float32"))
 
     def build(self, input_shape):
+        require_shape("masked capsules", input_shape, "[B, N, F]")
         width = input_shape[-1]
         for layer in self.stack:
             layer.build((None, width))

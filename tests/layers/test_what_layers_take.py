@@ -9,6 +9,7 @@ from capszoo.layers import (
     ConcurrentCapsules,
     ConvCapsules,
     CoordinateChannels,
+    Decoder,
     DenseCapsules,
     DepthwisePrimaryCapsules,
     GaussianCapsules,
@@ -264,6 +265,22 @@ def test_poses_of_another_rank_are_refused_where_sizes_would_fit(layer, inputs, 
     inputs = keras.tree.map_shape_structure(lambda shape: np.ones(shape, "float32"), inputs)
     with pytest.raises(ValueError, match=message):
         layer()(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs", "message"),
+    [
+        (lambda: Decoder((8, 8, 1)), [(None, 16)], r"masked capsules must be \[B, N, F\]"),
+        (MostActive, [(None,)], r"activations must be \[B, O\]"),
+        (MaskCapsules, [(None, 16), (1, 10)], r"poses must be \[B, O, D\]"),
+        (MaskCapsules, [(10, 16), (None, 10)], r"the selection must be \[B, N, 10\]"),
+        (lambda: AttentionPooling(3, 4), [(None, None, 16)], r"features must be \[B, H, W, F\]"),
+        (lambda: Patches(4), [(None, 8, 1)], r"images must be \[B, H, W, C\]"),
+    ],
+)
+def test_unknown_sizes_that_a_layer_needs_are_refused_in_its_words(layer, inputs, message):
+    with pytest.raises(ValueError, match=message + ".*; only B may be unknown"):
+        layer()(*map(keras.Input, inputs))
 
 
 def test_levels_on_a_grid_of_unknown_size_are_refused():
