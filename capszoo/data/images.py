@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from capszoo.data.checking import check_shape, check_values, to_float
+from capszoo.data.checking import ImageError, check_shape, check_values, to_float
 
 # Pictures only: Pillow hands an EPS file, whatever its name, to Ghostscript, which runs programs.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 # 4,096 x 4,096. A PNG of 21 KB can claim a hundred times as many and take gigabytes to decode.
 MAX_PIXELS = 2**24
+
+# ITU-R 601: red, green and blue as grey, as Pillow has it.
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 # Pillow's mode and the number of views for a model's number of channels.
 _LAYOUTS = {1: ("L", 1), 2: ("L", 2), 3: ("RGB", 1)}
@@ -70,9 +73,10 @@ def read_pictures(pictures, image_shape, resize=False):
     """Pictures of any kind as a batch, float32 `[B, H, W, C]` in [0, 1], and whether a single one was given.
 
     where:
-      pictures: a path, a PIL image or an array `[H, W, C]`, a list of those, or an array `[B, H, W, C]`. Arrays, and
-        tensors, are uint8 of 0..255 or floats in [0, 1].
-      image_shape, resize: see `read_image`; arrays are never resized.
+      pictures: a path, a PIL image or an array `[H, W, C]` or, if it is grey, `[H, W]`, a list of those, or an array
+        `[B, H, W, C]`. Arrays, and tensors, are uint8 of 0..255 or floats in [0, 1]; colour becomes grey and grey
+        colour as in `read_image`, but the views of a stereo pair are two channels here.
+      image_shape, resize: see `read_image`.
 
     Errors: `ValueError` for what is no picture of that shape; see `read_image` and `capszoo.data.checking`.
     """
@@ -82,12 +86,10 @@ def read_pictures(pictures, image_shape, resize=False):
     if (array and not pictures.size) or (not single and not pictures):
         raise ValueError("at least one picture is needed. Received: none")
     if array and pictures.ndim > 3:
-        return _checked(pictures, image_shape), False
+        return np.stack([_read_array(picture, image_shape, resize) for picture in pictures]), False
     each = [pictures] if single else map(_of_tensor, pictures)
     read = [
-        _checked(picture[None], image_shape)[0]
-        if isinstance(picture, np.ndarray)
-        else read_image(picture, image_shape, resize)
+        (_read_array if isinstance(picture, np.ndarray) else read_image)(picture, image_shape, resize)
         for picture in each
     ]
     return np.stack(read), single
@@ -100,10 +102,29 @@ def _of_tensor(picture):
     return np.asarray(picture) if is_tensor else picture
 
 
-def _checked(images, image_shape):
-    check_shape(images.shape, image_shape)
-    check_values(images)
-    return to_float(images)
+def _read_array(picture, image_shape, resize):
+    """As `read_image`, of an array."""
+    height, width, channels = image_shape
+    grey = picture[..., None] if picture.ndim == 2 else picture
+    if grey.ndim != 3 or not (grey.shape[-1] == channels or {grey.shape[-1], channels} == {1, 3}):
+        check_shape((1, *picture.shape), image_shape)
+    check_values(grey[None])
+    pixels = _recoloured(to_float(grey), channels)
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    if not resize:
+        received = "x".join(map(str, pixels.shape[:2]))
+        raise ImageError(
+            f"expected an array of {height}x{width} pixels (height x width), or resize=True. Received: {received}"
+        )
+    return _resized(pixels, (width, height))
+
+
+def _recoloured(pixels, channels):
+    """`[H, W, 1]` as three equal channels and `[H, W, 3]` as grey, where `channels` asks for that."""
+    if pixels.shape[-1] == channels:
+        return pixels
+    return np.repeat(pixels, 3, axis=-1) if channels == 3 else pixels @ LUMA[:, None]
 
 
 def opened(path):

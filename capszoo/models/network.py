@@ -216,8 +216,9 @@ class ImageModel(keras.Model):
         """What is in pictures: for each, a dict of class names and scores, the highest first.
 
         where:
-          pictures: a path, a PIL image or an array `[H, W, C]`, and the answer is one dict; or a list of those or an
-            array `[B, H, W, C]`, and the answer is a list of dicts. Arrays are raw: uint8, or floats in [0, 1].
+          pictures: a path, a PIL image or an array `[H, W, C]`, of grey also `[H, W]`, and the answer is one dict; or a
+            list of those or an array `[B, H, W, C]`, and the answer is a list of dicts. Arrays are raw: uint8, or
+            floats in [0, 1].
           top: how many classes each dict has, at least 1; None for all.
           resize: scales pictures of another size instead of refusing them.
 

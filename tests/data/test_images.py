@@ -43,6 +43,31 @@ def test_tensors_are_taken_as_arrays():
     assert read_pictures(keras.ops.convert_to_tensor(images[0]), (3, 4, 1))[1]
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 1), (3, 4, 3)])
+@pytest.mark.parametrize("levels", [GREY, GREY[..., None], COLOUR])
+@pytest.mark.parametrize("scale", [1, 2])
+def test_an_array_is_the_picture_that_pil_makes_of_it(shape, levels, scale):
+    """Also as floats, and as one of a batch; of colour Pillow rounds the grey to a level."""
+    levels = levels.repeat(scale, axis=0).repeat(scale, axis=1)
+    expected, _ = read_pictures(Image.fromarray(levels.squeeze()), shape, resize=True)
+    floats = levels / np.float32(255)
+    for given in (levels, floats, *([floats[None]] if levels.ndim == 3 else [])):
+        read, single = read_pictures(given, shape, resize=True)
+        assert single == (given.ndim < 4)
+        np.testing.assert_allclose(read, expected, atol=0.51 / 255 if levels.shape[-1] == 3 else 1e-7)
+
+
+def test_an_array_of_another_size_is_refused_unless_it_may_be_resized():
+    with pytest.raises(ValueError, match=r"an array of 6x8 pixels .*, or resize=True\. Received: 3x4"):
+        read_pictures(GREY, (6, 8, 1))
+    views = np.stack([GREY, 255 - GREY], axis=-1)
+    assert read_pictures(views, (6, 8, 2), resize=True)[0].shape == (1, 6, 8, 2)
+    # What has neither the network's channels nor grey or colour for colour or grey.
+    for given, shape in ((views, (6, 8, 1)), (COLOUR, (6, 8, 2)), (np.stack([GREY] * 4), (3, 4, 1))):
+        with pytest.raises(ValueError, match="images must have the shape"):
+            read_pictures(given, shape, resize=True)
+
+
 def test_a_path_may_be_an_entry_of_an_array_of_texts(save):
     paths = np.array([str(save(GREY))])
     assert read_pictures(list(paths), (3, 4, 1))[0].shape == (1, 3, 4, 1)
