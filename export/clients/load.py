@@ -114,7 +114,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
     options = parser.parse_args()
-    bodies = requests([path.read_bytes() for path in options.pictures])
+    try:
+        bodies = requests([path.read_bytes() for path in options.pictures])
+    except OSError as error:
+        raise SystemExit(f"error: {error}") from error
     print("clients  garbage  requests/s   p50 ms   p99 ms  failed  garbage accepted")
     for clients in options.concurrency:
         for garbage in (False, True) if clients >= GARBAGE_EVERY else (False,):

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+# Of the deployment kit that this file is in.
+BUNDLE = Path(__file__).parents[1] / "models" / "efficient_mnist" / "1"
 # ITU-R 601: red, green and blue as grey.
 LUMA = np.array([0.299, 0.587, 0.114], "float32")
 
@@ -65,9 +67,12 @@ def print_classes(predict, description):
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pictures", nargs="+", type=Path)
-    parser.add_argument("--bundle", type=Path, default=Path("export/models/efficient_mnist/1"))
+    parser.add_argument("--bundle", type=Path, default=BUNDLE)
     options = parser.parse_args()
-    labels, outputs = predict(options.bundle, options.pictures)
+    try:
+        labels, outputs = predict(options.bundle, options.pictures)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
     if "scores" not in outputs:
         raise SystemExit("this network names no classes: its answer has no scores")
     for path, scores in zip(options.pictures, outputs["scores"], strict=True):

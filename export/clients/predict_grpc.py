@@ -37,7 +37,12 @@ def main():
     parser.add_argument("--server", default="localhost:8500")
     parser.add_argument("--model", default="efficient_mnist")
     options = parser.parse_args()
-    answer = predict(options.server, options.model, [path.read_bytes() for path in options.pictures])
+    try:
+        answer = predict(options.server, options.model, [path.read_bytes() for path in options.pictures])
+    except (OSError, grpc.RpcError) as error:
+        raise SystemExit(
+            f"error: {error.details() if isinstance(error, grpc.RpcError) else error}"
+        ) from error
     if "scores" not in answer:
         raise SystemExit("this network names no classes: its answer has no scores")
     for path, scores in zip(options.pictures, answer["scores"], strict=True):

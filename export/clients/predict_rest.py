@@ -36,7 +36,10 @@ def main():
     parser.add_argument("pictures", nargs="+", type=Path)
     parser.add_argument("--url", default="http://localhost:8501/v1/models/efficient_mnist")
     options = parser.parse_args()
-    answers = predict(options.url, [path.read_bytes() for path in options.pictures])
+    try:
+        answers = predict(options.url, [path.read_bytes() for path in options.pictures])
+    except (OSError, RuntimeError) as error:
+        raise SystemExit(f"error: {error}") from error
     for path, answer in zip(options.pictures, answers, strict=True):
         scores = answer.get("scores") if isinstance(answer, dict) else answer
         if not scores or isinstance(scores[0], list):

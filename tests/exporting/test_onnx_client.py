@@ -92,3 +92,14 @@ def test_without_class_names_the_place_of_the_score_is_printed(script, monkeypat
     with np.load(published / "assets.extra" / "examples" / "examples.npz") as stored:
         best = stored["scores"][0].argmax()
     assert capsys.readouterr().out.startswith(f"{picture}: output {best} ")
+
+
+def test_from_any_folder_the_bundle_of_the_kit_is_asked_and_a_mistake_is_one_line(
+    script, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert servers.newest(servers.PUBLISHED / "efficient_mnist") == script.pictures.BUNDLE
+    for words, said in (((), "nope.png"), (("--bundle", "nowhere"), "nowhere")):
+        monkeypatch.setattr("sys.argv", ["predict_onnx.py", "nope.png", *words])
+        with pytest.raises(SystemExit, match=f"^error: .*{said}"):
+            script.pictures.print_classes(script.predict, "")

@@ -176,6 +176,20 @@ def test_the_rest_client_prints_the_class_of_a_network_with_one_output(monkeypat
     assert capsys.readouterr().out == f"{pictures[0]}: class 1, score 0.750\n"
 
 
+@pytest.mark.parametrize("name", ["predict_rest", "predict_grpc", "load"])
+def test_a_client_says_a_mistake_in_one_line(name, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", [f"{name}.py", str(tmp_path / "nope.png")])
+    with pytest.raises(SystemExit, match=r"^error: .*nope\.png"):
+        client(name).main()
+
+
+def test_the_rest_client_says_that_no_server_answers(monkeypatch, pictures):
+    url = "http://localhost:1/v1/models/net"
+    monkeypatch.setattr("sys.argv", ["predict_rest.py", str(pictures[0]), "--url", url])
+    with pytest.raises(SystemExit, match=r"^error: .*Connection refused"):
+        client("predict_rest").main()
+
+
 def test_the_rest_client_passes_on_the_servers_words(rest):
     with pytest.raises(RuntimeError, match=r"answered 400: .*PNG or JPEG"):
         client("predict_rest").predict(rest, [b"not a picture"])
