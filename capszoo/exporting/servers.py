@@ -15,6 +15,8 @@ KSERVE_SERVER = (
 )
 PUBLISHED = PACKAGE.parent / "export" / "models"
 IMAGE = "tensorflow/serving:2.20.0"
+# How long Docker's daemon may take to answer.
+DOCKER_SECONDS = 20
 # TensorFlow's own variable: how many threads share one operation.
 THREADS = "TF_NUM_INTRAOP_THREADS"
 
@@ -65,7 +67,7 @@ def command(name, bundle, port, grpc_port, python, batching=False):
         script = next(path for path in KSERVE_SERVER if path.is_file())
         ports = "--http_port", str(port), "--grpc_port", str(grpc_port)
         return str(python), str(script), "--model_name", name, "--bundle", str(bundle), *ports
-    if shutil.which("docker"):
+    if _has_docker():
         ports = "-p", f"127.0.0.1:{port}:8501", "-p", f"127.0.0.1:{grpc_port}:8500"
         mount = "-v", f"{bundle.parent}:/models/{name}:ro", "-e", f"MODEL_NAME={name}"
         options = _batching(Path("/models", name, bundle.name)) if batching else ()
@@ -73,19 +75,32 @@ def command(name, bundle, port, grpc_port, python, batching=False):
         return "docker", "run", "--rm", *ports, *mount, "-e", THREADS, IMAGE, *options
     if batching:
         raise NoServer(
-            "no model server that batches was found. Looked for tensorflow_model_server on the path and for docker; "
-            "KServe's does not batch"
+            "no model server that batches was found. Looked for tensorflow_model_server on the path and for docker "
+            "with its daemon; KServe's does not batch"
         )
     raise NoServer(
         "no model server was found. Looked for tensorflow_model_server on the path, for kserve and tensorflow in "
         f"{python} (pip install kserve tensorflow-cpu, best in an environment of its own, then --python), "
-        "and for docker"
+        "and for docker with its daemon"
     )
 
 
 def _batching(bundle):
     """TensorFlow Serving's options for what `bundle` says of batches; the folder is the one that the server sees."""
     return "--enable_batching=true", f"--batching_parameters_file={bundle / 'batching_params.pbtxt'}"
+
+
+def _has_docker():
+    """Whether there is Docker, and its daemon answers: the client alone starts nothing."""
+    if not shutil.which("docker"):
+        return False
+    try:
+        asked = subprocess.run(
+            ["docker", "version"], check=False, capture_output=True, timeout=DOCKER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _has_kserve(python):

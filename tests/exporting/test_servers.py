@@ -33,9 +33,10 @@ def started(monkeypatch, environments):
 
 @pytest.fixture
 def on_the_path(monkeypatch):
-    """Which programs are on the path."""
+    """Which programs are on the path; the daemon of "docker" answers."""
     programs = set()
     monkeypatch.setattr(servers.shutil, "which", lambda name: name if name in programs else None)
+    monkeypatch.setattr(servers, "_has_docker", lambda: "docker" in programs)
     return programs
 
 
@@ -74,6 +75,15 @@ def test_a_folder_named_kserve_is_no_kserve(tmp_path, monkeypatch):
     (tmp_path / "kserve").mkdir()
     monkeypatch.chdir(tmp_path)
     assert not servers._has_kserve(sys.executable)
+
+
+@pytest.mark.parametrize(("status", "found"), [(0, True), (1, False), (None, False)])
+def test_docker_whose_daemon_does_not_answer_is_no_server(monkeypatch, tmp_path, status, found):
+    if status is not None:
+        (tmp_path / "docker").write_text(f'#!/bin/sh\n[ "$1" = version ] && exit {status}\nexit 3\n')
+        (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert servers._has_docker() == found
 
 
 def test_docker_serves_this_machine_only(run, started, on_the_path, tmp_path):
