@@ -40,6 +40,10 @@ __all__ = [
 watch()
 
 
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str):
     # These need Keras, so they come when they are asked for.
     if name == "evaluate":

@@ -78,8 +78,9 @@ def registered() -> list[type]:
 def nearest(name: str, valid) -> str:
     """`; did you mean 'x'?` where something near exists, and the list of what is valid."""
     valid = sorted(map(str, valid))
-    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    by_lower = {each.lower(): each for each in valid}
+    close = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
+    hint = f"; did you mean {by_lower[close[0]]!r}?" if close else "."
     return f"{hint} Valid: {', '.join(valid) or 'none'}."
 
 

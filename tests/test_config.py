@@ -71,6 +71,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_valid_one():
         config.parse_section("toy", {"name": "kitchn"})
 
 
+def test_the_nearest_name_is_found_whatever_its_case():
+    assert "did you mean 'Kitchen'" in config.nearest("KITCHN", ["Kitchen", "garden"])
+
+
 @pytest.mark.parametrize("mapping", [None, "kitchen", ["kitchen"], {}, {"count": 2}])
 def test_a_section_must_say_its_name(mapping):
     with pytest.raises(ConfigError, match=r"toy: a mapping with the key 'name' is needed\. Received"):

@@ -28,6 +28,10 @@ def test_public_functions_say_the_types_of_what_they_take_and_return(name):
     assert (PACKAGE / "py.typed").is_file()
 
 
+def test_what_is_public_is_listed_by_dir_too():
+    assert set(capszoo.__all__) <= set(dir(capszoo))
+
+
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_examples_of_docstrings_do_what_they_show(path):
     name = ".".join(("capszoo", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")

@@ -46,6 +46,9 @@ def capszoo(
 ):
     """The model zoo for capsule networks."""
     plugins.add(modules or ())
+    if modules:
+        # Not every command needs what they register, but a wrong name is always a mistake.
+        plugins.load()
 
 
 def trained(name, weights=None):

@@ -47,6 +47,9 @@ def list_command(
     from capszoo.cli.tables import artefact_table, preset_table
     from capszoo.protocols.tables import show
 
+    if not found:
+        typer.echo("no preset is such", err=True)
+        return
     show(artefact_table(found) if long else preset_table(found))
 
 

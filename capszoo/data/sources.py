@@ -200,11 +200,13 @@ def _not_found(name, split, prepared, data, routes):
     unset = "nowhere, as CAPSZOO_DATA_DIR is not set"
     idx = ", ".join(map(str, _idx_paths(name, split, data))) if data else unset
     folders = ", ".join(str(folder / name) for folder in prepared)
-    skipped = "" if "tfds" in routes else " (passed over: needs pip install 'capszoo[tensorflow,train]')"
+    passed = "" if "tfds" in routes else "pip install 'capszoo[tensorflow,train]'"
+    skipped = f" (passed over: needs {passed})" if passed else ""
+    first = f"\n  {passed}, then one of the next two" if passed else ""
     return f"""the data set {name!r}, split {split!r}, was not found. Looked for
   a copy prepared by TensorFlow Datasets in {folders}{skipped};
   original files: {idx}.
-Provide it in one of these ways:
+Provide it in one of these ways:{first}
   python -c "import tensorflow_datasets as tfds; tfds.load('{name}')"
   TFDS_DATA_DIR=<the folder with {name}/<version>/dataset_info.json>
   CAPSZOO_DATA_DIR=<the folder with {name}/train-images-idx3-ubyte.gz and the rest of the original files>"""

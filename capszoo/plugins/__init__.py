@@ -74,6 +74,11 @@ def _changed(path):
 def _import(name, who):
     if name in _loaded:
         return
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise PluginError(
+            f"a plugin is the name of a module, without folder and .py; it may lie in the working directory. "
+            f"Received: {name} ({who})"
+        )
     # Before it is done: a module may itself read a recipe.
     _loaded.add(name)
     try:

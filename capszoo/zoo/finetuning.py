@@ -132,7 +132,12 @@ def _fit(written, title, batch_size):
     except DataNotFound as error:
         if written["data"]["name"] != "tfds":
             raise
-        raise DataNotFound(f"there is no folder {written['data']['set']!r}, and {error}") from error
+        name = written["data"]["set"]
+        missing = f"there is no folder {name!r}"
+        # A configuration of a data set has a slash too; what is in a folder that is here is meant as a path.
+        if Path(name).parent != Path() and Path(name).parent.is_dir():
+            raise DataNotFound(missing) from error
+        raise DataNotFound(f"{missing}, and {error}") from error
     images = min(images, recipe.train.images or images)
     if "batch_size" not in train:
         train["batch_size"] = _whole_shares(min(batch_size, images // LEAST_STEPS))

@@ -76,6 +76,15 @@ def test_a_module_that_cannot_be_imported_is_one_line_that_names_it(tmp_path, mo
             assert err.endswith(f"{tmp_path / name}.py, line 1\n")
 
 
+@pytest.mark.parametrize("name", ["no_such_plugin", "./mine.py", "folder/mine"])
+def test_a_wrong_module_is_refused_by_commands_that_need_none_of_it_too(name, run):
+    status, out, err = run("--import", name, "list")
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert name in err
+    assert ("is the name of a module, without folder and .py" in err) == ("/" in name)
+
+
 def test_the_error_for_a_name_that_no_module_has_registered_says_how_to_name_one():
     with pytest.raises(config.ConfigError, match=r"unknown model 'example'.*once --import names its module"):
         parse_recipe("x", {"model": {"name": "example"}, "data": {"name": "mnist"}})

@@ -37,6 +37,7 @@ def test_list_prints_every_preset_and_json_is_json(zoo, run):
     assert status == 0
     assert "tiny_mnist10" in out
     assert "(no weights)" in out
+    assert run("list", "nothing*") == (0, "", "no preset is such\n")
     rows = json.loads(run("list", "--json", "--pretrained")[1])
     assert list(rows) == ["tiny_mnist"]
     assert rows["tiny_mnist"]["metrics"][0]["n"] == 100

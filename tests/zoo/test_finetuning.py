@@ -79,11 +79,15 @@ def test_what_is_no_shape_of_images_is_refused(shape):
         capszoo.create("matrix_em_mnist", image_shape=shape)
 
 
-def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures):
+def test_a_network_that_tells_no_classes_is_not_fine_tuned(pictures, monkeypatch):
     with pytest.raises(ConfigError, match=r"fine-tuning needs an architecture that classifies"):
         finetuning_recipe("vae_mnist", str(pictures))
     with pytest.raises(ConfigError, match=r"a folder of pictures or a data set"):
         finetuning_recipe("matrix_em_mnist", "No such/folder of/mine")
+    monkeypatch.chdir(pictures.parent.parent)
+    path = f"{pictures.parent.name}/pictres"
+    with pytest.raises(DataNotFound, match=f"^there is no folder '{path}'$"):
+        finetuning_recipe("matrix_em_mnist", path)
     with pytest.raises(DataNotFound, match="there is no folder 'pictres', and the data set 'pictres'"):
         finetuning_recipe("matrix_em_mnist", "pictres")
 
