@@ -199,7 +199,8 @@ class _Run:
     def _check_health(self, fresh):
         with self._on_one_device() as model:
             health = check_health(self.recipe, model, self._batch_at(0)["images"], fresh)
-        LOGGER.info("activations at the start: %s", health)
+        said = ", ".join(f"{stage} {value:.3g}" for stage, value in health.items())
+        LOGGER.info("activations at the start: %s", said)
 
     def _compile(self, start):
         config = self.recipe.train

@@ -71,6 +71,11 @@ def mapping_of(name: str) -> dict:
     if is_published(name):
         return _of_card(Path(name))
     if name not in names():
+        if Path(name).is_file():
+            raise config.ConfigError(
+                f"a preset's name or a folder is needed. Received the file {name}: keras.saving.load_model reads a "
+                ".keras file, and capszoo.load(NAME, weights=FILE) one of safetensors."
+            )
         if len(Path(name).parts) > 1 or Path(name).is_dir():
             raise config.ConfigError(
                 f"{name} is no preset and no folder of one or of a run: it has neither {locating.CARD} nor {RUN}."

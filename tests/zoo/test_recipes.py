@@ -13,7 +13,7 @@ from capszoo.config import ConfigError
 from capszoo.protocols import get_protocol
 from capszoo.zoo import recipes
 from capszoo.zoo.listing import list_models
-from capszoo.zoo.recipes import parse_recipe, read_recipe
+from capszoo.zoo.recipes import mapping_of, parse_recipe, read_recipe
 
 NAMES = recipes.names()
 # So that no picture is looked at.
@@ -240,6 +240,13 @@ def test_a_folder_without_a_run_is_named_as_such(tmp_path):
     for folder in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(ConfigError, match=rf"{folder} is no preset and no folder of one or of a run"):
             read_recipe(str(folder))
+
+
+def test_a_file_of_weights_is_no_preset(tmp_path):
+    path = tmp_path / "mine.keras"
+    path.touch()
+    with pytest.raises(ConfigError, match=rf"Received the file {path}: keras\.saving\.load_model reads"):
+        mapping_of(str(path))
 
 
 def test_a_missing_file_is_refused(tmp_path):
