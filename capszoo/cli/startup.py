@@ -6,6 +6,7 @@ of its own passes all others on, so that the last words of an import that kills 
 """
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -22,7 +23,11 @@ for line in sys.stdin.buffer:
 
 
 def quieten():
-    """Leaves out TensorFlow's start-up lines, should it be imported later."""
+    """Leaves out TensorFlow's start-up lines, should it be imported later, and its advice on retracing.
+
+    The latter is for who wrote the code: a command that measures many networks traces a function for each.
+    """
+    logging.getLogger("tensorflow").addFilter(_is_no_advice_on_retracing)
     # Without a GPU it is no error that CUDA finds none; with one, errors are for its user.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
     around_import("tensorflow", _filtered)
@@ -44,3 +49,7 @@ def _filtered():
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def _is_no_advice_on_retracing(record):
+    return "tf.function retracing" not in record.getMessage()

@@ -1,10 +1,13 @@
 """A command says what it was asked, and not which libraries TensorFlow found as it started."""
 
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
+
+from capszoo.cli import startup
 
 # What TensorFlow's C++ code writes as its libraries are loaded.
 CHATTER = (
@@ -41,6 +44,14 @@ def test_warnings_and_what_comes_after_the_import_are_not(start):
     later = "I0000 00:00:1.0 1 x.cc:1] later\n"
     body = f"print({warning!r}, end='', file=sys.stderr)"
     assert start(body, f"import tensorflow, os; os.write(2, {later.encode()!r})") == (warning + later, 0)
+
+
+def test_advice_on_retracing_is_left_out_and_other_warnings_are_not(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "filters", [])
+    startup.quieten()
+    for said in ("5 out of the last 5 calls to <f> triggered tf.function retracing. ", "another warning"):
+        logging.getLogger("tensorflow").warning(said)
+    assert [record.getMessage() for record in caplog.records] == ["another warning"]
 
 
 def test_the_last_words_of_an_import_that_kills_the_process_are_shown(start):
