@@ -71,7 +71,10 @@ def describe(
 @app.command()
 def predict(
     images: Annotated[
-        list[Path], typer.Argument(help="Pictures; a stereo pair is one, the left view in its left half.")
+        list[Path],
+        typer.Argument(
+            help="Pictures, or folders of them; a stereo pair is one, the left view in its left half."
+        ),
     ],
     model: Annotated[str, typer.Option(help="A preset, or the folder of a run.")] = "dynamic_mnist",
     out: Annotated[
@@ -90,6 +93,7 @@ def predict(
 
     if out and (out.is_dir() or not out.suffix):
         raise ConfigError(f"--out must be the file of a picture, such as drawn.png. Received: {out}")
+    images = _pictures(images)
     net = zoo.load(model)
     batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
@@ -127,6 +131,7 @@ def visualize(
     from capszoo.data.images import read_pictures
     from capszoo.visualize import overview, write_page
 
+    images = _pictures(images)
     net = zoo.load(model)
     batch, _ = read_pictures(images, net.raw_shape, resize)
     _warn_of_dark_on_light(images, batch, net)
@@ -135,6 +140,22 @@ def visualize(
     title = f"What {model} does with {', '.join(p.name for p in images[:DRAWN])}"
     for path in write_page(drawings, out, title):
         typer.echo(f"drawn: {path}{_of_how_many(images)}")
+
+
+def _pictures(paths):
+    """Folders replaced by the pictures that lie in them, in the order of their names."""
+    from capszoo.data.folder import SUFFIXES
+
+    pictures = []
+    for path in paths:
+        found = [path]
+        if path.is_dir():
+            shown = (file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+            found = sorted(file for file in shown if file.suffix.lower() in SUFFIXES)
+            if not found:
+                raise ConfigError(f"no pictures in {path}: expected files {', '.join(SUFFIXES)}.")
+        pictures += found
+    return pictures
 
 
 def _of_how_many(images):

@@ -180,6 +180,18 @@ def test_predict_names_classes_and_draws(zoo, run, pictures, tmp_path):
     assert np.asarray(Image.open(tmp_path / "drawn.png")).std() > 0
 
 
+def test_a_folder_stands_for_the_pictures_in_it(zoo, run, pictures, tmp_path):
+    (tmp_path / "about.txt").write_text("no picture")
+    (tmp_path / "._0.png").write_bytes(b"nor this")
+    one_by_one = run("predict", *pictures, "--model", "tiny_mnist")
+    assert run("predict", tmp_path, "--model", "tiny_mnist") == one_by_one
+    (tmp_path / "empty").mkdir()
+    for command in (("predict",), ("visualize", "--out", tmp_path / "page")):
+        status, out, err = run(*command, tmp_path / "empty", "--model", "tiny_mnist")
+        assert (status, out) == (1, "")
+        assert f"no pictures in {tmp_path / 'empty'}" in err
+
+
 def test_of_many_pictures_the_first_are_drawn(zoo, run, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(cli_of_zoo, "DRAWN", 2)
     status, out, _ = run("predict", *pictures[:5], "--model", "tiny_mnist", "--out", tmp_path / "drawn.png")
