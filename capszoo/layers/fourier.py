@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -48,8 +49,12 @@ def convolve(features, kernel, strides):
 
     Shapes: features `[B, H, W, C]`, kernel `[K, K, C, M]`, result `[B, H', W', M]`. In float32 the result differs from
     the sum's by some 1e-6 of its size; in bfloat16 transforms are rounded too, which makes the error 1.7 times that
-    of rounded features and kernels.
+    of rounded features and kernels. On a processor without AVX-512 bfloat16 is computed in float32.
     """
+    given = keras.backend.standardize_dtype(features.dtype)
+    if given == "bfloat16" and not _adds_bfloat16_exactly():
+        exact = convolve(ops.cast(features, "float32"), ops.cast(kernel, "float32"), strides)
+        return ops.cast(exact, given)
     outputs, sides, taps = _geometry(features, kernel, strides)
     size, _, channels, filters = kernel.shape
     analysis, kernel_analysis, synthesis = (
@@ -68,6 +73,16 @@ def convolve(features, kernel, strides):
     products = ops.reshape(ops.stack([real, imaginary], axis=1), (2 * frequencies, -1))
     result = ops.reshape(ops.matmul(synthesis, products), (*outputs, -1, filters))
     return ops.transpose(result, (2, 0, 1, 3))
+
+
+@functools.cache
+def _adds_bfloat16_exactly():
+    """Whether products of bfloat16 matrices are added up in float32, as oneDNN does with AVX-512.
+
+    Elsewhere sums are rounded on the way: the result then erred 4.6 times as much as the convolution, which is not.
+    """
+    processor = Path("/proc/cpuinfo")
+    return processor.is_file() and "avx512" in processor.read_text()
 
 
 def _geometry(features, kernel, strides):

@@ -59,6 +59,16 @@ def test_bfloat16_errs_at_most_twice_as_much_as_the_convolution():
     assert errors[0] < 2 * errors[1]
 
 
+def test_where_sums_of_bfloat16_are_rounded_it_is_computed_in_float32(monkeypatch):
+    monkeypatch.setattr(fourier, "_adds_bfloat16_exactly", lambda: False)
+    features, kernel = (tf.cast(values, "bfloat16") for values in numbers((20, 20, 9, 2, 8, 16)))
+    result = fourier.convolve(features, kernel, 2)
+    assert result.dtype == "bfloat16"
+    exact = ops.conv(tf.cast(features, "float32"), tf.cast(kernel, "float32"), 2)
+    # Only the result is rounded, to eight bits.
+    np.testing.assert_allclose(tf.cast(result, "float32"), exact, rtol=2**-8, atol=1e-4)
+
+
 def test_transforms_are_for_large_kernels_on_small_images_only():
     def saves(side, size, strides, channels, dtype="float32"):
         features = keras.KerasTensor((None, side, side, channels), dtype)
