@@ -143,19 +143,10 @@ def visualize(
 
 
 def _pictures(paths):
-    """Folders replaced by the pictures that lie in them, in the order of their names."""
-    from capszoo.data.folder import SUFFIXES
+    """Folders replaced by the pictures that lie in them."""
+    from capszoo.data.folder import pictures_in
 
-    pictures = []
-    for path in paths:
-        found = [path]
-        if path.is_dir():
-            shown = (file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-            found = sorted(file for file in shown if file.suffix.lower() in SUFFIXES)
-            if not found:
-                raise ConfigError(f"no pictures in {path}: expected files {', '.join(SUFFIXES)}.")
-        pictures += found
-    return pictures
+    return [picture for path in paths for picture in (pictures_in(path) if path.is_dir() else [path])]
 
 
 def _of_how_many(images):

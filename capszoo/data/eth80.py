@@ -9,6 +9,7 @@ import numpy as np
 
 from capszoo.config import section
 from capszoo.data.cropping import resize
+from capszoo.data.images import LUMA
 from capszoo.data.objects import ObjectImages
 from capszoo.data.prepared import read_prepared
 from capszoo.data.sources import tfds_folders
@@ -25,8 +26,6 @@ VIEWS = {
     "familiar elevation": {"elevation": (0, 22, 24)},
     "novel elevation": {"elevation": (45, 55, 68, 90)},
 }
-# Luma of ITU-R 601, as a grey picture file is made of a colour one.
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 @section("data", "eth80")

@@ -106,6 +106,15 @@ class Folder(LabelledPictures):
         return _decoded(times, self.image_shape), np.array(labels, np.int64)
 
 
+def pictures_in(folder) -> list[Path]:
+    """The pictures that lie in a folder itself, in the order of their names. Errors: `DataNotFound` if none does."""
+    files = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in SUFFIXES)
+    pictures = [path for path in files if path.is_file() and not path.name.startswith(".")]
+    if not pictures:
+        raise DataNotFound(f"no pictures in {folder}: expected files {', '.join(SUFFIXES)}.")
+    return pictures
+
+
 def _files(root):
     """`(path, class)` of every picture below the folders of classes in `root`, in order."""
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []

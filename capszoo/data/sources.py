@@ -200,9 +200,10 @@ def _not_found(name, split, prepared, data, routes):
     unset = "nowhere, as CAPSZOO_DATA_DIR is not set"
     idx = ", ".join(map(str, _idx_paths(name, split, data))) if data else unset
     folders = ", ".join(str(folder / name) for folder in prepared)
-    passed = "" if "tfds" in routes else "pip install 'capszoo[tensorflow,train]'"
-    skipped = f" (passed over: needs {passed})" if passed else ""
-    first = f"\n  {passed}, then one of the next two" if passed else ""
+    skipped, first = "", ""
+    if "tfds" not in routes:
+        install = "pip install 'capszoo[tensorflow,train]'"
+        skipped, first = f" (passed over: needs {install})", f"\n  {install}, then one of the next two"
     return f"""the data set {name!r}, split {split!r}, was not found. Looked for
   a copy prepared by TensorFlow Datasets in {folders}{skipped};
   original files: {idx}.

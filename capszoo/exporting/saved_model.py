@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from capszoo.data.checking import TOLERANCE
+from capszoo.data.images import LUMA
 from capszoo.exporting.chunks import in_chunks
 from capszoo.exporting.picture_size import within_limit
 from capszoo.models.architecture import Architecture
@@ -131,7 +132,7 @@ def decoded(image_bytes, image_shape):
         pixels = tf.io.decode_image(within_limit(contents), dtype=tf.float32, expand_animations=False)
         pixels = _opaque(pixels)
         if channels != 3:
-            pixels = tf.reduce_sum(pixels * (0.299, 0.587, 0.114), axis=-1, keepdims=True)
+            pixels = tf.reduce_sum(pixels * LUMA, axis=-1, keepdims=True)
         if views == 2:
             pixels = _side_by_side(pixels, height, width)
         pixels = tf.image.resize(pixels, (height, width), antialias=True)

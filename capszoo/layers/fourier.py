@@ -52,7 +52,7 @@ def convolve(features, kernel, strides):
     of rounded features and kernels. On a processor without AVX-512 bfloat16 is computed in float32.
     """
     given = keras.backend.standardize_dtype(features.dtype)
-    if given == "bfloat16" and not _adds_bfloat16_exactly():
+    if given == "bfloat16" and not _adds_bfloat16_in_float32():
         exact = convolve(ops.cast(features, "float32"), ops.cast(kernel, "float32"), strides)
         return ops.cast(exact, given)
     outputs, sides, taps = _geometry(features, kernel, strides)
@@ -76,7 +76,7 @@ def convolve(features, kernel, strides):
 
 
 @functools.cache
-def _adds_bfloat16_exactly():
+def _adds_bfloat16_in_float32():
     """Whether products of bfloat16 matrices are added up in float32, as oneDNN does with AVX-512.
 
     Elsewhere sums are rounded on the way: the result then erred 4.6 times as much as the convolution, which is not.

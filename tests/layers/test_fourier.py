@@ -60,7 +60,7 @@ def test_bfloat16_errs_at_most_twice_as_much_as_the_convolution():
 
 
 def test_where_sums_of_bfloat16_are_rounded_it_is_computed_in_float32(monkeypatch):
-    monkeypatch.setattr(fourier, "_adds_bfloat16_exactly", lambda: False)
+    monkeypatch.setattr(fourier, "_adds_bfloat16_in_float32", lambda: False)
     features, kernel = (tf.cast(values, "bfloat16") for values in numbers((20, 20, 9, 2, 8, 16)))
     result = fourier.convolve(features, kernel, 2)
     assert result.dtype == "bfloat16"
