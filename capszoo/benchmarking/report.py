@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 import os
 from pathlib import Path
 
@@ -135,8 +134,6 @@ def write(report, folder, name):
 
 def prepare():
     """Settings of this process and those that it starts, before a device is used."""
-    # TensorFlow warns where many models are compiled in one process, which is the point here.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # Else the first process to use a GPU takes all of its memory.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
