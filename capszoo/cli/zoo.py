@@ -91,8 +91,8 @@ def predict(
     import capszoo as zoo
     from capszoo.data.images import read_pictures
 
-    if out and (out.is_dir() or not out.suffix):
-        raise ConfigError(f"--out must be the file of a picture, such as drawn.png. Received: {out}")
+    if out:
+        _require_picture_file(out)
     images = _pictures(images)
     net = zoo.load(model)
     batch, _ = read_pictures(images, net.raw_shape, resize)
@@ -147,6 +147,17 @@ def _pictures(paths):
     from capszoo.data.folder import pictures_in
 
     return [picture for path in paths for picture in (pictures_in(path) if path.is_dir() else [path])]
+
+
+def _require_picture_file(path):
+    """Errors: `ConfigError` for a folder, and for a file of a kind that matplotlib does not write."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if path.is_dir() or path.suffix.removeprefix(".").lower() not in FigureCanvasBase.filetypes:
+        kinds = ", ".join(sorted(FigureCanvasBase.filetypes))
+        raise ConfigError(
+            f"--out must be the file of a picture, such as drawn.png ({kinds}). Received: {path}"
+        )
 
 
 def _of_how_many(images):

@@ -17,6 +17,9 @@ LOGGER = logging.getLogger(__name__)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
+# Of the pictures that cannot be read an error names as many beside the first.
+NAMED = 10
+
 KNOWN = {"train", "test", "validation"}
 OTHER_SPELLINGS = {"training", "testing", "val", "valid", "dev", "eval"}
 
@@ -78,10 +81,13 @@ class Folder(LabelledPictures):
                 "a folder of pictures is needed: data.path=FOLDER, with a folder for each class."
             )
         self._require_known_splits()
-        files = _files(self._root / "train" if self._split_by_folder else self._root)
+        root = self._root / "train" if self._split_by_folder else self._root
+        files = _files(root)
+        classes = tuple(sorted({name for _, name in files}))
+        _warn_of_other_folders(root, classes)
         first = opened(files[0][0])
         grey = first.mode in ("L", "1", "LA") or first.mode.startswith("I;16")
-        return tuple(sorted({name for _, name in files})), (first.height, first.width, 1 if grey else 3)
+        return classes, (first.height, first.width, 1 if grey else 3)
 
     def _read(self, split):
         self._require_known_splits()
@@ -129,11 +135,14 @@ def _files(root):
         raise DataNotFound(
             f"no pictures in {root}: expected a folder for each class, with files {', '.join(SUFFIXES)}."
         )
-    with_pictures = {name for _, name in files}
-    for folder in folders:
-        if folder.name not in with_pictures and not folder.name.startswith(".") and any(folder.iterdir()):
-            LOGGER.warning("%s holds no pictures (%s), and is no class.", folder, ", ".join(SUFFIXES))
     return files
+
+
+def _warn_of_other_folders(root, classes):
+    """Names the folders that are no classes because they hold other things than pictures."""
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if folder.name not in classes and not folder.name.startswith(".") and any(folder.iterdir()):
+            LOGGER.warning("%s holds no pictures (%s), and is no class.", folder, ", ".join(SUFFIXES))
 
 
 def _below(folder):
@@ -154,9 +163,20 @@ def _below(folder):
 
 @functools.lru_cache(maxsize=8)
 def _decoded(files, image_shape):
-    """Pictures as `[N, H, W, C]`; read once per process, and again where a file has changed."""
-    levels = np.empty((len(files), *image_shape), np.uint8)
+    """Pictures as `[N, H, W, C]`; read once per process, and again where a file has changed.
+
+    Errors: one `ValueError` for all that cannot be read, so that they can be mended together.
+    """
+    levels, errors = np.empty((len(files), *image_shape), np.uint8), {}
     for image, (path, _) in zip(levels, files, strict=True):
-        image[...] = to_levels(path, image_shape)
+        try:
+            image[...] = to_levels(path, image_shape)
+        except ValueError as error:
+            errors[path] = error
+    if errors:
+        _, *others = errors
+        first, named = next(iter(errors.values())), ", ".join(others[:NAMED])
+        more = f"; {len(others)} more cannot be read: {named}" if others else ""
+        raise ValueError(f"{first}{more}{', ...' if len(others) > NAMED else ''}") from first
     levels.setflags(write=False)
     return levels

@@ -10,7 +10,7 @@ from tiny_pictures import CLASSES, draw, seed_of, write_folder
 
 from capszoo.config import ConfigError, parse_section, to_mapping
 from capszoo.data import DataNotFound, Folder
-from capszoo.data.folder import _files
+from capszoo.data.folder import NAMED, SUFFIXES, _files
 from capszoo.data.labelled import shares
 from capszoo.training.recipe import dataset_of
 
@@ -31,8 +31,12 @@ def test_a_folder_without_pictures_is_no_class_and_is_named(tmp_path, caplog):
     assert Folder(path=str(root)).class_names == CLASSES
     assert not caplog.records
     (root / "cow" / "1.jfif").touch()
-    assert Folder(path=str(root)).class_names == CLASSES
-    assert f"{root / 'cow'} holds no pictures" in caplog.text
+    data = Folder(path=str(root))
+    data.open("train")
+    assert data.class_names == CLASSES
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{root / 'cow'} holds no pictures ({', '.join(SUFFIXES)}), and is no class."
+    ]
 
 
 def test_size_and_channels_are_those_of_the_first_picture(tmp_path):
@@ -188,6 +192,18 @@ def test_a_first_picture_that_is_none_is_refused_by_name_and_nothing_runs(tmp_pa
     path.write_bytes(path.read_bytes()[:150])
     with pytest.raises(ValueError, match=r"readable picture file.*0\.jpg"):
         Folder(path=str(tmp_path))
+
+
+@pytest.mark.parametrize(("count", "end"), [(1, ")"), (3, "1.png, {}/2.png"), (NAMED + 2, ", ...")])
+def test_all_pictures_that_cannot_be_read_are_named_together(tmp_path, count, end):
+    folder = write_folder(tmp_path / "pictures") / CLASSES[0]
+    data = Folder(path=str(tmp_path / "pictures"), test=0.01, validation=0)
+    for number in range(count):
+        (folder / f"{number}.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"readable picture file.*0\.png") as error:
+        data.open("train")
+    assert str(error.value).endswith(end.format(folder))
+    assert (f"{count - 1} more cannot be read" in str(error.value)) == (count > 1)
 
 
 def test_a_picture_stays_in_its_split_when_others_are_added():
