@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.layers.arguments import require_counts, require_routing
+from capszoo.layers.arguments import require_counts, require_routing, require_static
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 from capszoo.routing.by_image import Votes
@@ -64,8 +64,7 @@ class ConcurrentCapsules(Routes, keras.layers.Layer):
 
     def build(self, poses_shape):
         self.require_own_routing()
-        if None in poses_shape[1:]:
-            raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
+        require_static(poses_shape)
         self.take_only(poses_shape)
         *grid, types, self.side, columns = poses_shape[1:]
         if self.side != columns:

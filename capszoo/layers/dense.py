@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.layers.arguments import require_counts, require_routing
+from capszoo.layers.arguments import require_counts, require_routing, require_static
 from capszoo.layers.routes import Routes
 from capszoo.routing.base import iteration_count
 
@@ -40,8 +40,7 @@ class DenseCapsules(Routes, keras.layers.Layer):
         self.routing = routing
 
     def build(self, input_shape):
-        if None in input_shape[1:]:
-            raise ValueError(f"the children must have a static shape. Received: {tuple(input_shape)}")
+        require_static(input_shape)
         self.take_only(input_shape)
         self.children = math.prod(input_shape[1:-1])
         self.kernel = self.add_weight(

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from capszoo.layers.arguments import require_counts, require_routing
+from capszoo.layers.arguments import require_counts, require_routing, require_static
 from capszoo.layers.outputs import Float32Outputs
 from capszoo.layers.routes import Routes
 from capszoo.routing import cpu
@@ -84,8 +84,7 @@ class _RoutedCapsules(Routes, _PosedCapsules):
     def take_only(self, shapes):
         """See `Routes`. Errors: `ValueError` for what are no poses and activations of one static grid."""
         poses, activations = (tuple(shape) for shape in shapes)
-        if None in (*poses[1:], *activations[1:]):
-            raise ValueError(f"the children must have a static shape. Received: {poses} and {activations}")
+        require_static(poses, activations)
         # Of other poses entries would become images.
         if poses[1:4] != activations[1:] or math.prod(poses[4:]) != POSE_SIDE**2:
             raise ValueError(

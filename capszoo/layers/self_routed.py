@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from capszoo.layers.arguments import require_counts, require_routing
+from capszoo.layers.arguments import require_capsules, require_counts, require_routing
 from capszoo.layers.routes import Routes
 from capszoo.routing.self_routing import SelfRouting
 
@@ -43,13 +43,7 @@ class SelfRoutedClassCapsules(Routes, keras.layers.Layer):
 
     def build(self, capsules_shape):
         poses_shape = capsules_shape[0]
-        if None in poses_shape[1:]:
-            raise ValueError(f"the children must have a static shape. Received: {tuple(poses_shape)}")
-        if tuple(poses_shape[1:-1]) != tuple(capsules_shape[1][1:]):
-            raise ValueError(
-                f"each child has one activation and a pose of one axis. Received: poses {tuple(poses_shape)}, "
-                f"activations {tuple(capsules_shape[1])}"
-            )
+        require_capsules(*capsules_shape, axes=1)
         self.take_only(capsules_shape)
         self.children = math.prod(poses_shape[1:-1])
         shape = self.children, poses_shape[-1], self.num_capsules
