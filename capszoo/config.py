@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
@@ -118,13 +119,11 @@ def parse(cls, mapping, where: str = ""):
     """
     if not isinstance(mapping, dict):
         raise ConfigError(f"{where or cls.__name__}: a mapping is needed. Received: {mapping!r}")
-    hints = typing.get_type_hints(cls)
-    fields = {field.name for field in dataclasses.fields(cls)}
-    values = {}
+    hints, values = _hints(cls), {}
     for key, value in mapping.items():
         dotted = f"{where}.{key}" if where else str(key)
-        if key not in fields:
-            raise ConfigError(f"{dotted}: unknown key{nearest(key, fields)}")
+        if key not in hints:
+            raise ConfigError(f"{dotted}: unknown key{nearest(key, hints)}")
         values[key] = _typed(hints[key], value, dotted)
     try:
         return cls(**values)
@@ -132,6 +131,13 @@ def parse(cls, mapping, where: str = ""):
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where or cls.__name__}: {error}") from error
+
+
+@functools.cache
+def _hints(cls):
+    """Types of the fields of a dataclass, by name."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _typed(hint, value, where):
@@ -186,8 +192,11 @@ def _typed_tuple(arguments, value, where):
         arguments = (arguments[0],) * len(value)
     if len(arguments) != len(value):
         raise ConfigError(f"{where}: expected a list of {len(arguments)}. Received: {value!r}")
+    # Of curves there are thousands of numbers.
     return tuple(
-        _typed(hint, item, f"{where}[{i}]")
+        item
+        if hint is float and type(item) is float and not math.isnan(item)
+        else _typed(hint, item, f"{where}[{i}]")
         for i, (hint, item) in enumerate(zip(arguments, value, strict=True))
     )
 
@@ -258,16 +267,22 @@ def read_yaml(path) -> dict:
         raise ConfigError(f"{path}: no such recipe file.") from error
     if len(contents) > MAX_BYTES:
         raise ConfigError(f"{path}: a recipe has at most {MAX_BYTES:,} bytes.")
-    data = _loaded(contents, path)
+    data = _parsed(contents, str(path))
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a mapping of sections is needed. Received: {data!r}")
-    return data
+    return copy.deepcopy(data)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(contents, name):
+    """See `_loaded`; a table of a paper reads the same recipes hundreds of times."""
+    return _loaded(contents, name)
 
 
 def _loaded(contents, name):
     try:
         loader = _StrictLoader(contents)
-        loader.name = str(name)
+        loader.name = name
         return loader.get_single_data()
     except ConfigError:
         raise
