@@ -112,7 +112,8 @@ def steps(run):
 
 
 @needs_jax
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
 def test_processes_make_the_weights_that_one_makes(folder, alone, count):
     ended(begun(folder, f"together{count}", count))
     assert_same(folder / f"together{count}", alone, 1e-6)
