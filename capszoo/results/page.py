@@ -201,25 +201,26 @@ def _markdown(rows, columns):
 
 
 def render(results) -> str:
-    """The page as Markdown: a function of tables, cards and records."""
-    lines = [HEAD]
+    """The page as Markdown: a function of tables, cards and records; a user's own tables come first."""
+    own = [paper for paper in results.papers if isinstance(paper, OwnTables)]
+    lines = [HEAD, *(line for paper in own for line in _tables_of(results, paper, paper.file))]
     for name, caption in figures.captions(results).items():
         lines += [f"![{caption}]({name}.png)", "", caption, ""]
     if above := rows_above(results):
         lines += [ABOVE, *_markdown(above, above[0])]
-    for paper in results.papers:
-        lines += [f"## {paper.paper}", ""]
-        source = paper.file if isinstance(paper, OwnTables) else ""
-        for name, table in paper.tables.items():
-            lines += [
-                f"### {table.title}",
-                "",
-                f"`{shlex.join(plugins.command('reproduce', source or name))}`. {table.note}".rstrip(),
-                "",
-            ]
-            versions = _versions_in(results, name)
-            lines += _markdown([row_of(results, name, cell, versions) for cell in table.cells], COLUMNS)
+    lines += [line for paper in results.papers if paper not in own for line in _tables_of(results, paper)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _tables_of(results, paper, file=""):
+    """The lines of a paper's tables, or of those in a user's file."""
+    lines = [f"## {paper.paper}", ""]
+    for name, table in paper.tables.items():
+        command = shlex.join(plugins.command("reproduce", file or name))
+        lines += [f"### {table.title}", "", f"`{command}`. {table.note}".rstrip(), ""]
+        versions = _versions_in(results, name)
+        lines += _markdown([row_of(results, name, cell, versions) for cell in table.cells], COLUMNS)
+    return lines
 
 
 def gather(papers, folder, docs) -> Results:
