@@ -31,10 +31,21 @@ _SECTIONS: dict[str, dict[str, type]] = {}
 
 
 def require_at_least(options, least, *names: str):
-    """Errors: `ValueError` naming the first of the fields `names` of `options` that is below `least`."""
+    """Errors: `ValueError` naming the first of the fields `names` of `options` that is, or holds one, below `least`."""
     for name in names:
-        if not getattr(options, name) >= least:  # true of NaN too
-            raise ValueError(f"{name} must be at least {least}. Received: {getattr(options, name)}")
+        value = getattr(options, name)
+        # "Not at least" is true of NaN too.
+        if not all(number >= least for number in (value if isinstance(value, tuple) else (value,))):
+            raise ValueError(f"{name} must be at least {least}. Received: {value}")
+
+
+def require_equally_many(options, *names: str):
+    """Errors: `ValueError` for fields `names` of `options`, tuples, that are empty or not of one length."""
+    values = [getattr(options, name) for name in names]
+    if len(set(map(len, values))) > 1 or not values[0]:
+        *others, last = names
+        received = ", ".join(map(str, values))
+        raise ValueError(f"{', '.join(others)} and {last} must be equally many. Received: {received}")
 
 
 def require_at_most(options, **limits):

@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import require_at_least, section
+from capszoo.config import require_at_least, require_equally_many, section
 from capszoo.layers import DenseCapsules, DepthwisePrimaryCapsules
 from capszoo.models.decoded_classes import DecodesClasses
 from capszoo.routing import SelfAttentionRouting
@@ -53,12 +53,8 @@ class EfficientCapsNet(DecodesClasses):
     # What a new number of classes makes anew; all other weights survive fine-tuning.
 
     def __post_init__(self):
-        if not len(self.channels) == len(self.kernel_sizes) == len(self.strides) > 0:
-            received = f"{self.channels}, {self.kernel_sizes}, {self.strides}"
-            raise ValueError(f"channels, kernel_sizes and strides must be equally many. Received: {received}")
-        for name in ("channels", "kernel_sizes", "strides"):
-            if min(getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
+        require_equally_many(self, "channels", "kernel_sizes", "strides")
+        require_at_least(self, 1, "channels", "kernel_sizes", "strides")
         require_at_least(self, 1, "primary_dim", "primary_kernel", "primary_strides", "class_dim")
         if self.channels[-1] % self.primary_dim:
             raise ValueError(

@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import require_at_least, section
+from capszoo.config import require_at_least, require_equally_many, section
 from capszoo.layers import CoordinateChannels, HeinsenCapsules
 from capszoo.layers.batch_normalised import BATCH_NORMALISATION
 from capszoo.models.architecture import Classifies, RoutesIteratively
@@ -49,13 +49,8 @@ class HeinsenCapsNet(Classifies, RoutesIteratively):
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/",)
 
     def __post_init__(self):
-        if not len(self.channels) == len(self.strides) > 0:
-            received = f"{self.channels} and {self.strides}"
-            raise ValueError(f"channels and strides must be equally many. Received: {received}")
-        for name in ("channels", "strides"):
-            if min(getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
-        require_at_least(self, 1, "types", "num_iterations")
+        require_equally_many(self, "channels", "strides")
+        require_at_least(self, 1, "channels", "strides", "types", "num_iterations")
 
     @property
     def stages(self) -> tuple[str, ...]:

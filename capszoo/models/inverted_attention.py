@@ -54,12 +54,9 @@ class InvertedAttentionCapsNet(Classifies, RoutesIteratively):
     head: typing.ClassVar[tuple[str, ...]] = ("class_capsules/class_capsules/",)
 
     def __post_init__(self):
-        require_at_least(self, 1, "primary_types", "num_iterations")
+        require_at_least(self, 1, "channels", "blocks", "conv_types", "primary_types", "num_iterations")
         # Normalised, a single number would be the same for all images.
         require_at_least(self, 2, "pose_side")
-        for name in ("channels", "blocks", "conv_types"):
-            if min(getattr(self, name), default=1) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from capszoo.config import require_at_least, section
+from capszoo.config import require_at_least, require_equally_many, section
 from capszoo.layers import SelfRoutedClassCapsules
 from capszoo.models.architecture import Classifies
 from capszoo.models.classification import classification
@@ -44,13 +44,8 @@ class SelfRoutingCapsNet(Classifies):
     served: typing.ClassVar[tuple[str, ...]] = ("scores",)
 
     def __post_init__(self):
-        if not len(self.channels) == len(self.strides) > 0:
-            received = f"{self.channels} and {self.strides}"
-            raise ValueError(f"channels and strides must be equally many. Received: {received}")
-        for name in ("channels", "strides"):
-            if min(getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {getattr(self, name)}")
-        require_at_least(self, 1, "primary_types", "primary_dim")
+        require_equally_many(self, "channels", "strides")
+        require_at_least(self, 1, "channels", "strides", "primary_types", "primary_dim")
 
     @property
     def stages(self) -> tuple[str, ...]:
