@@ -35,7 +35,7 @@ def require_at_least(options, least, *names: str):
     for name in names:
         value = getattr(options, name)
         # "Not at least" is true of NaN too.
-        if not all(number >= least for number in (value if isinstance(value, tuple) else (value,))):
+        if not all(number >= least for number in (value if isinstance(value, tuple | list) else (value,))):
             raise ValueError(f"{name} must be at least {least}. Received: {value}")
 
 
