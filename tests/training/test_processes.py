@@ -112,8 +112,7 @@ def steps(run):
 
 
 @needs_jax
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_make_the_weights_that_one_makes(folder, alone, count):
     ended(begun(folder, f"together{count}", count))
     assert_same(folder / f"together{count}", alone, 1e-6)

@@ -9,10 +9,7 @@ from under_jax import run_under_jax
 from capszoo.training.folder import read_log
 from capszoo.training.weight_files import read_arrays
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed"),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 
 # Eleven steps, with checkpoints after the fourth, the eighth and the last; dropout and an average have a state.
 RECIPE = """\
