@@ -10,6 +10,9 @@
 #
 # Table 3 of Faria 2019 compares three routings, here in one network. Our numbers are those of the cards: each was
 # written by the command that stands in the last column, which measures it again.
+#
+# In a hosted runtime first upload the wheel of capszoo, which `make wheels` builds into `dist/`, beside this notebook:
+# the package is not in the Python Package Index yet.
 
 # %%
 # Replaces nothing that is installed: on a machine with JAX and without TensorFlow (a TPU runtime) JAX is the backend.

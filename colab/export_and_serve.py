@@ -10,6 +10,9 @@
 #
 # A SavedModel for TensorFlow Serving and LiteRT files for phones, from a pretrained preset. This one needs
 # TensorFlow: on a TPU runtime take a CPU runtime instead.
+#
+# In a hosted runtime first upload the wheel of capszoo, which `make wheels` builds into `dist/`, beside this notebook:
+# the package is not in the Python Package Index yet.
 
 # %%
 # Replaces nothing that is installed.

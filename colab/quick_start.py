@@ -10,6 +10,9 @@
 #
 # A pretrained capsule network, what it says of drawn digits, and what the numbers mean. It needs no data set and
 # no GPU.
+#
+# In a hosted runtime first upload the wheel of capszoo, which `make wheels` builds into `dist/`, beside this notebook:
+# the package is not in the Python Package Index yet.
 
 # %%
 # Replaces nothing that is installed: on a machine with JAX and without TensorFlow (a TPU runtime) JAX is the backend.

@@ -11,6 +11,9 @@
 # Children vote for the poses of their parents; routing decides which votes count. Here it is first written down
 # in NumPy for a handful of votes, then compared with `capszoo.routing.DynamicRouting`, then watched in a trained
 # network.
+#
+# In a hosted runtime first upload the wheel of capszoo, which `make wheels` builds into `dist/`, beside this notebook:
+# the package is not in the Python Package Index yet.
 
 # %%
 # Replaces nothing that is installed: on a machine with JAX and without TensorFlow (a TPU runtime) JAX is the backend.

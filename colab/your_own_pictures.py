@@ -11,6 +11,9 @@
 # Pretrained capsules, and class capsules for classes of your own. Everything here is plain Keras, so it runs on
 # whatever the backend finds. Put your pictures into a folder `pictures` with a folder for each class, of any size,
 # light on dark as MNIST's digits are; where there is none, shapes are drawn into it.
+#
+# In a hosted runtime first upload the wheel of capszoo, which `make wheels` builds into `dist/`, beside this notebook:
+# the package is not in the Python Package Index yet.
 
 # %%
 # Replaces nothing that is installed: on a machine with JAX and without TensorFlow (a TPU runtime) JAX is the backend.
