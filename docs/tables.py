@@ -51,7 +51,7 @@ def zoo():
         first = card.metrics[0]
         measured = f"{first.metric} {_value(first)}"
         rows.append([f"`{name}`", card.paper, card.routing, card.trained_on, measured, _paper(first, card)])
-    return markdown(["preset", "paper", "routing", "trained on", "measured", "paper's number"], rows)
+    return markdown(["preset", "network of", "routing", "trained on", "measured", "reported"], rows)
 
 
 def measured(*presets):
