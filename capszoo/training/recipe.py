@@ -138,6 +138,33 @@ class Recipe:
         return mapping | ({"stages": stages} if stages else {})
 
 
+def without_repetition(mapping: dict) -> dict:
+    """What `Recipe.to_mapping` has written, its stages without what they share with the sections `model` and `train`.
+
+    It parses alike, and what is laid over these sections changes stages too, as in a recipe that is written by hand.
+    """
+    stages = mapping.get("stages")
+    if not isinstance(stages, dict):
+        return mapping
+
+    def own(part, values):
+        shared = mapping.get(part)
+        if not (isinstance(values, dict) and isinstance(shared, dict)) or values.get("name") != shared.get(
+            "name"
+        ):
+            return values
+        return {key: value for key, value in values.items() if key not in shared or shared[key] != value}
+
+    return mapping | {
+        "stages": {
+            name: {part: own(part, values) for part, values in stage.items()}
+            if isinstance(stage, dict)
+            else stage
+            for name, stage in stages.items()
+        }
+    }
+
+
 def _check_built(architecture, model):
     """Errors: `ConfigError` for weights that files could not tell apart, and where names are of nothing in `model`."""
     paths = collections.Counter(weight.path for weight in model.weights)
@@ -226,7 +253,11 @@ def _parse_stage(name, changes, mapping):
             )
         if not isinstance(values, dict):
             raise config.ConfigError(f"{where}.{part}: a mapping is needed. Received: {values!r}")
-        laid_over[part] = {**mapping.get(part, {}), **values}
+        # Options of one architecture are none of another.
+        own = mapping.get(part, {})
+        laid_over[part] = (
+            {**own, **values} if values.get("name", own.get("name")) == own.get("name") else values
+        )
     try:
         train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
     except config.ConfigError as error:

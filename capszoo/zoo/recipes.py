@@ -6,7 +6,7 @@ from pathlib import Path
 
 from capszoo import config
 from capszoo.search.recipe import parse_recipe
-from capszoo.training.recipe import Recipe, dataset_of, register
+from capszoo.training.recipe import Recipe, dataset_of, register, without_repetition
 from capszoo.zoo import locating
 from capszoo.zoo.card import read_card
 
@@ -89,7 +89,7 @@ def mapping_of(name: str) -> dict:
 
 def _of_card(folder):
     card = read_card(folder / locating.CARD)
-    return {**card.recipe, "card": card.described()}
+    return {**without_repetition(card.recipe), "card": card.described()}
 
 
 def read_recipe(name_or_path, overrides=()) -> Recipe:
@@ -109,7 +109,7 @@ def read_recipe(name_or_path, overrides=()) -> Recipe:
     written = config.read_yaml(path) if is_file else mapping_of(name_or_path)
     name = path.stem if is_file else name_or_path
     if path.name == RUN:
-        name = path.resolve().parent.name
+        name, written = path.resolve().parent.name, without_repetition(written)
     elif is_published(name_or_path):
         name = path.resolve().name
     # Read more than once.

@@ -205,6 +205,32 @@ def test_stages_in_another_order_are_another_training(runs):
     assert key_of(other).rpartition("-")[2] != key_of(recipe).rpartition("-")[2]
 
 
+def test_a_stage_may_have_another_architecture(tmp_path):
+    first = {"model": {"name": "unmasked", "channels": 4, "primary_types": 2, "latent_dim": 8}}
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        yaml.safe_dump({**MAPPING, "stages": {"first": first}}, sort_keys=False), encoding="utf-8"
+    )
+    recipe = read_recipe(path)
+    assert recipe.stages[0].model.section_name == "unmasked"
+    (tmp_path / "run").mkdir()
+    claim(recipe, tmp_path / "run")
+    read = read_recipe(tmp_path / "run")
+    assert (read.model, read.train, read.stages) == (recipe.model, recipe.train, recipe.stages)
+    assert changes(tmp_path / "run", recipe) == ""
+
+
+def test_what_is_laid_over_a_run_changes_its_stages_as_of_its_recipe(tmp_path):
+    path = tmp_path / "staged.yaml"
+    path.write_text(yaml.safe_dump(MAPPING, sort_keys=False), encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    claim(read_recipe(path), tmp_path / "run")
+    overrides = ["train.seed=7", "train.learning_rate=5e-4", "model.channels=8"]
+    one, other = read_recipe(path, overrides), read_recipe(tmp_path / "run", overrides)
+    assert other.stages == one.stages
+    assert [stage.train.learning_rate for stage in other.stages] == [3e-3, 5e-4]
+
+
 def test_a_stage_that_was_changed_is_another_training(runs):
     root, _ = runs
     recipe = read_recipe(root / "staged.yaml", ["stages.plain.train.learning_rate=1e-3"])
