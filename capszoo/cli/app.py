@@ -75,8 +75,8 @@ def _warn_of_other_images(recipe, run):
     from capszoo.training.folder import has_same_images
     from capszoo.training.weight_files import WeightsError
 
-    # What is to be measured may need neither.
-    with contextlib.suppress(DataNotFound, WeightsError):
+    # What is to be measured may need neither, nor training pictures that can be read.
+    with contextlib.suppress(DataNotFound, WeightsError, ValueError):
         if not has_same_images(recipe, run):
             typer.secho(
                 f"{run} was trained on other images than those that are there now; some may be among the test images.",

@@ -74,7 +74,7 @@ def has_same_images(recipe, directory) -> bool:
     """Whether the data have the images now that a run was trained on; True where nothing is known of that.
 
     Where they have not, an image that was trained on may be among those for testing.
-    Errors: `DataNotFound`; `WeightsError` for a checkpoint that cannot be read.
+    Errors: `DataNotFound`; `WeightsError` for a checkpoint that cannot be read; `ValueError` for such images.
     """
     path = Path(directory) / CHECKPOINT
     images = read_header(path)[1].get("images") if path.exists() else None

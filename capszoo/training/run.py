@@ -311,7 +311,8 @@ class _Run:
             record = self._segment() or record
         if self.writer:
             self.writer.close()
-        return record or read_log(self.directory)[-1]
+        # A run that was killed within an epoch has records of steps after the last one of an epoch.
+        return record or next(each for each in reversed(read_log(self.directory)) if "epoch" in each)
 
     def _segment(self):
         """Trains up to the next checkpoint or the end of the epoch; returns the epoch's record at its end."""

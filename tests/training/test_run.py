@@ -28,7 +28,7 @@ from capszoo.training import checkpoint
 from capszoo.training import run as training
 from capszoo.training.claim import claim
 from capszoo.training.files import write_text
-from capszoo.training.folder import BEST, changes, load_best, load_run, read_log
+from capszoo.training.folder import BEST, LOG, changes, load_best, load_run, read_log
 from capszoo.training.health import TrainingDiverged, check_health
 from capszoo.training.run import train
 from capszoo.training.schedule import FlooredDecay
@@ -689,6 +689,15 @@ def test_a_run_goes_on_without_the_weights_that_it_began_with(small, tmp_path):
     reached = train(later, tmp_path / "second", pause_after=1)["step"]
     shutil.rmtree(tmp_path / "first")
     assert train(later, tmp_path / "second", find=pytest.fail)["step"] == 2 * reached
+
+
+def test_a_pause_that_lies_behind_gives_the_record_of_its_epoch(small, tmp_path):
+    """A run that was killed in its second epoch has a record of steps after that of the first."""
+    recipe = small("train.epochs=2")
+    first = train(recipe, tmp_path, pause_after=1)
+    with (tmp_path / LOG).open("a", encoding="utf-8") as log:
+        log.write(json.dumps({"step": first["step"], "loss": 0.1}) + "\n")
+    assert train(recipe, tmp_path, pause_after=1) == first
 
 
 def test_weights_that_no_run_has_written_are_not_a_runs_best(finished, tmp_path):

@@ -16,7 +16,7 @@ from capszoo.cli import measuring
 from capszoo.cli import zoo as cli_of_zoo
 from capszoo.cli.tables import comparison_table
 from capszoo.config import ConfigError
-from capszoo.data import DataNotFound
+from capszoo.data import ArraySplit, DataNotFound
 from capszoo.training.weight_files import read_arrays, write_arrays
 from capszoo.zoo.presets import get_preset
 from capszoo.zoo.recipes import named
@@ -288,6 +288,17 @@ def test_of_a_run_whose_images_have_changed_it_is_said(zoo, published, run, tmp_
     assert f"{folder} was trained on other images than those that are there now" in err
     (folder / "checkpoint.safetensors").write_bytes(b"damaged")
     assert run("evaluate", folder)[::2] == (0, "")
+
+
+def test_pictures_that_a_run_was_trained_on_need_not_be_readable_to_measure_it(
+    zoo, published, run, tmp_path, monkeypatch
+):
+    def unreadable(self):
+        raise ValueError("one.png: not a picture")
+
+    monkeypatch.setattr(measuring, "_measure", lambda *_: (SimpleNamespace(to_mapping=dict), [], []))
+    monkeypatch.setattr(ArraySplit, "fingerprint", unreadable)
+    assert run("evaluate", published / "run")[::2] == (0, "")
 
 
 def test_a_wrong_protocol_is_said_before_the_others_are_measured(zoo, run, tmp_path, monkeypatch):
