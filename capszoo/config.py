@@ -297,8 +297,9 @@ def _loaded(contents, name):
         return loader.get_single_data()
     except ConfigError:
         raise
-    # Of numbers of thousands of digits and of days that there are not, the parser says a plain `ValueError`.
-    except (yaml.YAMLError, ValueError) as error:
+    # Of numbers of thousands of digits and of days that there are not, the parser says a plain `ValueError`; of a value
+    # that its tag cannot have, such as `!!bool x`, whatever its code runs into.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
 
 

@@ -365,7 +365,9 @@ def test_a_file_much_longer_than_a_recipe_is_not_read(tmp_path):
         read_yaml(path)
 
 
-@pytest.mark.parametrize("value", ["9" * 10_000, "2001-99-99"])
+@pytest.mark.parametrize(
+    "value", ["9" * 10_000, "2001-99-99", "!!bool x", "!!timestamp x", "!!int ''", "!!float ''"]
+)
 def test_a_value_that_the_parser_cannot_hold_is_refused_with_the_file(tmp_path, value):
     path = tmp_path / "odd.yaml"
     path.write_text(f"train: {value}", encoding="utf-8")

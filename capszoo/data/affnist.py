@@ -74,7 +74,8 @@ class Affnist(DataSet):
             for home in homes:
                 if (home / f"{name}.mat").is_file():
                     return [home / f"{name}.mat"]
-                batches = list((home / f"{name}_batches").glob("[0-9]*.mat"))
+                # A download made twice is called "1 (1).mat".
+                batches = [p for p in (home / f"{name}_batches").glob("*.mat") if p.stem.isdecimal()]
                 if batches:
                     return sorted(batches, key=lambda path: int(path.stem))
             looked = " and ".join(f"{home / name}.mat, {home / name}_batches/1.mat ..." for home in homes)

@@ -134,6 +134,9 @@ class StandardisedSplit(ArraySplit):
         batch = super().batch(indices, rng)
         return {**batch, "images": standardise(batch["images"])}
 
+    def fingerprint(self):
+        return hashlib.sha256(f"{super().fingerprint()} standardised".encode()).hexdigest()
+
 
 def to_levels(picture, image_shape):
     """A picture, a path or a PIL image, as grey levels uint8 `[H, W, C]`, scaled."""

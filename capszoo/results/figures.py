@@ -4,6 +4,7 @@ import collections
 import math
 
 from capszoo.results.ours import ours_of
+from capszoo.zoo.recipes import FORMER_NAMES
 
 # A table that is drawn as bars beside the paper's.
 BARS = "hinton_1"
@@ -94,7 +95,8 @@ def _hours(results):
     def hours(name, record):
         if record.accelerator:
             return None
-        start = published.get(record.recipe["train"].get("start_from"))
+        name = record.recipe["train"].get("start_from")
+        start = published.get(FORMER_NAMES.get(name, name))
         before = hours(name, start) if start else 0
         return None if before is None else record.hours + before
 

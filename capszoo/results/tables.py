@@ -148,7 +148,8 @@ def _beside(path):
 
     def found(cell):
         own = Path(cell.recipe).suffix in (".yaml", ".yml")
-        return dataclasses.replace(cell, recipe=str(Path(path).parent / cell.recipe)) if own else cell
+        recipe = str(Path(path).parent / cell.recipe) if own else recipes.current_name(cell.recipe)
+        return dataclasses.replace(cell, recipe=recipe)
 
     return dataclasses.replace(
         paper,

@@ -182,13 +182,16 @@ def parse_search(mapping, model, train) -> SearchConfig:
             taken = [getattr(lay_over(parts[part], {field: each}, part), field) for each in space.examples]
         except ConfigError as error:
             raise ConfigError(f"search.space.{error}") from error
-        spaces[key] = space if space.choice is None else Space(choice=tuple(taken))
+        try:
+            spaces[key] = space if space.choice is None else Space(choice=tuple(taken))
+        except ValueError as error:
+            raise ConfigError(f"search.space.{key}: {error}") from error
     return dataclasses.replace(search, space=spaces)
 
 
 def lay_over(part, values: dict, where: str):
     """The section `part` with other values of some fields. Errors: `ConfigError` for values it does not take."""
-    before = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    before = {key: value for key, value in config.to_mapping(part).items() if key != "name"}
     return config.parse(type(part), before | values, where)
 
 

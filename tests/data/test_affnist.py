@@ -50,6 +50,9 @@ def test_the_transformed_file_may_lie_beside_the_folders(folder):
 def test_batch_files_are_joined_by_number(folder):
     for number in range(32):
         write(folder / "transformed" / "training_batches" / f"{number + 1}.mat", LABELS, start=4 * number)
+    write(
+        folder / "transformed" / "training_batches" / "1 (1).mat", LABELS, start=0
+    )  # as a browser saves it again
     split = Affnist().open("train")
     np.testing.assert_array_equal(split.images[:, 3, 30, 0], np.arange(128))
     np.testing.assert_array_equal(split.labels, MAJOR["transform-major"])

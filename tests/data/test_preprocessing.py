@@ -6,7 +6,9 @@ import pytest
 
 from capszoo.data.checking import ImageError
 from capszoo.data.cropping import standardise
+from capszoo.data.labelled import StandardisedSplit
 from capszoo.data.preprocessing import Preprocessing
+from capszoo.data.split import ArraySplit
 
 IMAGES = np.random.default_rng(0).random((3, 12, 12, 2), dtype="float32")
 
@@ -54,6 +56,14 @@ def test_a_flat_image_becomes_zero_and_not_noise():
     flat = np.broadcast_to(levels, (256, 32, 32, 2))
     np.testing.assert_array_equal(Preprocessing(standardise=True)(flat), 0)
     np.testing.assert_array_equal(standardise(flat), 0)
+
+
+def test_standardised_pictures_are_others_than_they_were_before():
+    """What is measured or kept of one is not of the other."""
+    levels, labels = (IMAGES * 255).astype("uint8"), np.arange(len(IMAGES))
+    one, other = StandardisedSplit(levels, labels), ArraySplit(levels, labels)
+    assert one.fingerprint() != other.fingerprint()
+    assert one.fingerprint() == StandardisedSplit(levels, labels).fingerprint()
 
 
 def test_resize_comes_before_crop_and_standardisation_last():

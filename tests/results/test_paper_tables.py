@@ -13,6 +13,7 @@ from capszoo.results.page import gather
 from capszoo.results.records import published
 from capszoo.results.tables import read_paper, read_papers, select
 from capszoo.results.trials import Results
+from capszoo.zoo.presets import get_preset
 from capszoo.zoo.recipes import read_recipe
 
 PAPERS = read_papers()
@@ -153,6 +154,16 @@ def test_a_recipe_lies_beside_the_table_that_names_it(tmp_path, monkeypatch):
     beside, named, preset = results.trials("t")
     assert results.recipe(beside) == results.recipe(named) == read_recipe("../mine.yaml", ["train.seed=0"])
     assert results.recipe(preset).name == "vae_mnist"
+
+
+def test_a_preset_may_have_its_former_name_in_a_table_of_ones_own(tmp_path):
+    cells = {"preset": {"recipe": "learned_em_mnist"}}
+    written = {"paper": "P", "tables": {"t": {"title": "T", "cells": cells}}}
+    (tmp_path / "t.yaml").write_text(json.dumps(written), encoding="utf-8")
+    with pytest.warns(FutureWarning, match="is called 'consensus_em_mnist' now"):
+        *_, paper = read_papers([tmp_path / "t.yaml"])
+    results = Results([paper], [])
+    assert results.published_card(*results.trials("t")) == get_preset("consensus_em_mnist").card
 
 
 def test_a_file_that_is_not_there_is_one_of_tables(tmp_path):

@@ -150,6 +150,7 @@ def test_every_kind_of_space_is_read_into_the_types_of_its_field(small):
         ("{model.channels: {integer: {}}}", r"model\.channels\.integer: unknown key; did you mean 'int'"),
         ("{model.channels: {choice: []}}", r"search\.space\.model\.channels: choice: different values are needed"),
         ("{model.channels: {choice: [4, 5, 4]}}", r"model\.channels: choice: different values"),
+        ("{train.average: {choice: [0.9, '0.9']}}", r"search\.space\.train\.average: choice: different values"),
         ("{model.channels: {choice: [4, many]}}", r"search\.space\.model\.channels: expected int\. Received: 'many'"),
         ("{model.channels: {int: {min: 4}}}", r"search\.space\.model\.channels\.int: .*'max'"),
         ("{model.channels: {int: {min: 4, max: 4}}}", r"channels\.int: min must be below max\. Received: 4 and 4"),
