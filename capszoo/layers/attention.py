@@ -170,7 +170,8 @@ class TopDownCapsules(keras.layers.Layer):
         )
         # [B, n, m] -> [B, m, n]
         logits = ops.swapaxes(logits, 1, 2)
-        return ops.log_softmax(logits if self.rule == "log_density" else ops.exp(logits))
+        # A density above float32's largest number is as good as it.
+        return ops.log_softmax(logits if self.rule == "log_density" else ops.exp(ops.minimum(logits, 88.0)))
 
     def variances(self):
         """sigma^2 `[m, n]`."""

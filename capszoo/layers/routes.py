@@ -43,7 +43,9 @@ class Routes(abc.ABC):
 
     def centres_of(self, children, iteration):
         """Poses of the parents where their votes lie, after so many iterations: as the layer returns them."""
-        return self(children, num_iterations=iteration)[0]
+        parents = self(children, num_iterations=iteration)
+        # Poses with activations, or poses alone.
+        return parents[0] if isinstance(parents, list | tuple) else parents
 
     def take_only(self, shapes):
         """From now on children of other shapes than these are refused, but for the number of images."""

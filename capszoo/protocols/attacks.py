@@ -91,17 +91,16 @@ def loss_gradient(model, recipe, loss="cross_entropy"):
     arrange, losses = (_cross_entropy if loss == "cross_entropy" else _objective)(model, recipe)
 
     @tf.function(reduce_retracing=True)
-    def derivative(inputs, targets):
+    def derivative(images, labels):
         with host_calls(True), tf.GradientTape() as tape:
-            tape.watch(inputs["images"])
-            # The rows of a batch do not depend on each other, so the sum has each image's own derivative.
-            total = ops.sum(losses(inputs, targets))
-        return tape.gradient(total, inputs["images"])
+            tape.watch(images)
+            # The image may be a target too, of a decoder. The rows of a batch do not depend on each other, so the sum
+            # has each image's own derivative.
+            total = ops.sum(losses(*arrange({"images": images, "labels": labels})))
+        return tape.gradient(total, images)
 
     def gradient(images, labels):
-        batch = {"images": np.asarray(images, np.float32), "labels": np.asarray(labels, np.int64)}
-        inputs, targets = keras.tree.map_structure(tf.convert_to_tensor, arrange(batch))
-        return derivative(inputs, targets).numpy()
+        return derivative(tf.constant(images, tf.float32), tf.constant(labels, tf.int64)).numpy()
 
     return gradient
 

@@ -121,7 +121,7 @@ class LatentOptimisationProtocol(Protocol):
             max_angle=self.max_angle,
             steps=self.steps,
             learning_rate=self.learning_rate,
-            turned=splits[TURNED].fingerprint(),
+            turned=splits[TURNED].tested.fingerprint(),
             model=subject.name,
             step=subject.step,
             outputs=outputs,

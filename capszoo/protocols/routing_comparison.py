@@ -49,25 +49,16 @@ class RoutingProtocol(Protocol):
     models: typing.ClassVar[tuple[int, int | None]] = (1, None)
 
     def measured(self, subjects, command, progress):
-        errors, names = {}, {}
+        errors, by_condition = {}, _by_condition(subjects)
         papers = APPENDIX_A if subjects[0].recipe.data.benchmark == "mnist" else {}
-        for subject in subjects:
-            if not isinstance(subject.recipe.model, DynamicCapsNet):
-                name = subject.recipe.model.section_name
-                raise ConfigError(f"models such as 'predictive_coding' are needed. Received: {name!r}")
-            if subject.recipe.data != subjects[0].recipe.data:
-                raise ConfigError(f"models must be trained on the same data. Received: {subject.recipe.data}")
-            condition = condition_of(subject.recipe.model)
-            if condition in errors:
-                raise ConfigError(f"one model of each condition is needed. Received two of {condition!r}")
+        for condition, subject in by_condition.items():
             measured = OwnError().measure([subject], command=command, progress=progress)
             # The paper has neither a mean of votes nor a way out for them.
             of_paper = subject.recipe.model.routing in ("sum", "dynamic")
             errors[condition] = dataclasses.replace(
                 measured, paper=papers.get(condition) if of_paper else None
             )
-            names[condition] = subject.name
-        return RoutingReport(errors, names)
+        return RoutingReport(errors, {condition: subject.name for condition, subject in by_condition.items()})
 
     def rows(self, result):
         number = OwnError()
@@ -75,3 +66,19 @@ class RoutingProtocol(Protocol):
             {"condition": condition, "model": result.names[condition], **number.rows(measurement)[0]}
             for condition, measurement in result.errors.items()
         ]
+
+
+def _by_condition(subjects):
+    """The subjects by condition. Errors: `ConfigError`, see `RoutingProtocol`."""
+    found = {}
+    for subject in subjects:
+        if not isinstance(subject.recipe.model, DynamicCapsNet):
+            name = subject.recipe.model.section_name
+            raise ConfigError(f"models such as 'predictive_coding' are needed. Received: {name!r}")
+        if subject.recipe.data != subjects[0].recipe.data:
+            raise ConfigError(f"models must be trained on the same data. Received: {subject.recipe.data}")
+        condition = condition_of(subject.recipe.model)
+        if condition in found:
+            raise ConfigError(f"one model of each condition is needed. Received two of {condition!r}")
+        found[condition] = subject
+    return found

@@ -31,7 +31,7 @@ class Sparsity:
       hoyer: 0 where all are equally long, 1 where only one has a length.
       largest: length of the longest capsule.
       labelled_longest, labelled, others: share of the images whose labelled capsule is the longest, its length, and
-        the mean length of the others; None for capsules that are no classes.
+        the mean length of the others, None where there is a single one; all None for capsules that are no classes.
     """
 
     active: float
@@ -82,7 +82,7 @@ def sparsity_of(poses, labels=None) -> Sparsity:
         sparsity,
         labelled_longest=float((lengths.argmax(axis=1) == labels).mean()),
         labelled=float(lengths[right].mean()),
-        others=float(lengths[~right].mean()),
+        others=float(lengths[~right].mean()) if lengths.shape[1] > 1 else None,
     )
 
 

@@ -25,20 +25,22 @@ def ranked_support(model, images, layer=None):
     where:
       images: `[B, H, W, C]`.
       layer: name of a layer of capsules whose children are all the vector capsules of a grid; by default the last one.
-      psi_(r): the support with rank r in an image, without boosts; see `capszoo.layers.LatentCapsules`.
+      psi_(r): the support with rank r in an image, without boosts, by the rule of the layer; see
+        `capszoo.layers.LatentCapsules`.
 
     Routing that decides nothing gives ones; routing that selects falls off steeply.
     Errors: as those of `capszoo.visualize.coefficients`; `ValueError` for children that are not vectors on a grid.
     Source: Rawlinson et al. 2018, figure 3.
     """
     images = checked(model, images)
-    children = keras.tree.flatten(routed_layer(model, layer).input)
+    routed = routed_layer(model, layer)
+    children, rule = keras.tree.flatten(routed.input), getattr(routed, "support", "paper")
     grid = tuple(children[0].shape[1:-1])
     if len(children) != 1 or len(grid) != 3:
         raise ValueError(f"children must be [B, H, W, types, D]. Received: {children}")
     support = np.concatenate(
         [
-            routing_support(coefficients(model, images[start : start + BATCH], layer=layer)[-1], grid)
+            routing_support(coefficients(model, images[start : start + BATCH], layer=layer)[-1], grid, rule)
             for start in range(0, len(images), BATCH)
         ]
     )

@@ -48,8 +48,10 @@ def winning_poses(model, images):
     where:
       images: `[B, H, W, C]`.
 
-    Errors: `ValueError` for images of another shape than the model's.
+    Errors: `ValueError` for a model without scores or poses, and for images of another shape than the model's.
     """
+    if not (isinstance(model.output, dict) and {"scores", "poses"} <= model.output.keys()):
+        raise ValueError(f"a model with the outputs scores and poses is needed. Received: {model.output}")
     outputs = model.predict(checked(model, images), batch_size=BATCH, verbose=0)
     classes = np.argmax(outputs["scores"], axis=-1)
     return classes, outputs["poses"][np.arange(len(classes)), classes]

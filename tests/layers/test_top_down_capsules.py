@@ -50,6 +50,15 @@ def test_the_density_of_parts_is_the_product_of_the_mixtures_of_the_oracle(rule)
         np.testing.assert_allclose(logs[image], expected, **CLOSE)
 
 
+def test_densities_beyond_the_largest_float_still_make_a_parse():
+    layer, poses, parts = made("density", dimensions=32)
+    layer.log_concentrations.assign(np.full(layer.log_concentrations.shape, 9.0))
+    layer.kernel.assign(np.zeros(layer.kernel.shape))  # all objects predict the query's direction
+    blend, parse = layer(poses, parts)
+    assert np.isfinite(blend).all()
+    np.testing.assert_allclose(np.sum(parse, axis=-1), 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rule", ["log_density", "density"])
 def test_the_parse_is_bayes_rule_and_the_blend_what_parents_predict(rule):
     layer, poses, parts = made(rule)

@@ -1,11 +1,13 @@
 """Attacks do what their formulas say; on a linear classifier the result is known in closed form."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
 from support import numeric_gradient
 
-from capszoo.models import MatrixCapsNet
+from capszoo.models import MatrixCapsNet, Objective
 from capszoo.protocols.attacks import bim, fgsm, loss_gradient
 
 SHAPE, CLASSES = (3, 2, 2), 4
@@ -110,6 +112,21 @@ def test_the_objective_is_what_the_recipe_trains_on_with_the_last_margin(batch, 
             return (terms.sum() - terms[label]) / (CLASSES if scaling == "official" else 1)
 
         np.testing.assert_allclose(received, numeric_gradient(spread, image), rtol=1e-3, atol=1e-5)
+
+
+def test_an_objective_that_has_the_image_as_its_target_changes_with_it(batch):
+    """As that of a decoder: of sum (x - x / 4)^2 the derivative is 2 (3 / 4)^2 x, not that of a fixed target."""
+    images = keras.Input(SHAPE, name="images")
+    model = keras.Model(images, {"reconstruction": keras.layers.Rescaling(0.25)(images)})
+    objective = Objective(
+        model=model,
+        losses={"reconstruction": keras.losses.MeanSquaredError()},
+        metrics={},
+        arrange=lambda batch: ({"images": batch["images"]}, {"reconstruction": batch["images"]}),
+    )
+    recipe = SimpleNamespace(objective=lambda model: objective)
+    received = loss_gradient(model, recipe, "objective")(*batch)
+    np.testing.assert_allclose(received, 2 * 0.75**2 * batch[0] / SHAPE[-1], rtol=1e-5)
 
 
 def test_a_spread_loss_that_has_what_it_wants_gives_an_attack_nothing(batch):

@@ -9,6 +9,7 @@ from tiny import PROBABILISTIC
 from capszoo.config import ConfigError
 from capszoo.data import RotatedMnist
 from capszoo.protocols import LatentOptimisationProtocol, Subject, evaluate, get_protocol
+from capszoo.protocols.linear_probe import turned_digits
 from capszoo.zoo.recipes import parse_recipe
 
 # The tiny MNIST is the only one there is.
@@ -64,8 +65,10 @@ def test_latent_optimisation_has_the_better_bound_and_is_measured_by_the_same_cl
 
 
 @pytest.mark.slow
-def test_the_turned_digits_are_those_of_the_probes(measured):
+def test_the_turned_digits_are_those_of_the_probes(subject, measured):
+    """Whatever was trained on."""
     images = RotatedMnist(max_angle=90).open("test").batch(np.arange(100), None)["images"]
+    assert measured[0].turned == turned_digits(subject.recipe, 90).open("test").tested.fingerprint()
     np.testing.assert_array_equal(measured[1]["turned"][0], images)
 
 

@@ -50,7 +50,9 @@ def test_other_data_have_no_number_of_the_paper(monkeypatch):
     assert error.paper is None
 
 
-def test_two_models_of_one_condition_are_refused():
+def test_two_models_of_one_condition_are_refused(monkeypatch):
+    """Before the first is measured."""
+    monkeypatch.setattr(OwnError, "measure", pytest.fail)
     with pytest.raises(ConfigError, match="Received two of 'no routing, decoder'"):
         RoutingProtocol().measure([subject(), subject(routing="mean")])
 

@@ -63,6 +63,7 @@ def test_the_labelled_capsule_is_compared_with_the_others():
     assert found.labelled == pytest.approx((0.9 + 0.4) / 2)
     assert found.others == pytest.approx((0.2 + 0.4 + 0.2 + 0.9) / 4)
     assert sparsity_of(poses).labelled is None
+    assert sparsity_of(poses[:, :1], np.array([0, 0])).others is None
 
 
 def test_a_penalty_makes_class_capsules_sparser_and_shorter(report):

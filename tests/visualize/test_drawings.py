@@ -11,7 +11,7 @@ from support import fill
 import capszoo
 from capszoo import visualize
 from capszoo.data.split import ArraySplit
-from capszoo.layers import BatchNormalisedClassCapsules
+from capszoo.layers import BatchNormalisedClassCapsules, DenseCapsules
 from capszoo.layers.routes import routed_layers
 from capszoo.models import (
     ConvNet,
@@ -22,7 +22,7 @@ from capszoo.models import (
     SelfRoutingCapsNet,
     VariationalAutoencoder,
 )
-from capszoo.routing import VariationalBayesRouting
+from capszoo.routing import DynamicRouting, VariationalBayesRouting
 from capszoo.visualize.votes import _means
 
 SMALL = {"channels": 4, "primary_types": 2, "primary_dim": 4, "class_dim": 6}
@@ -345,6 +345,12 @@ def test_distances_in_a_convolutional_layer_are_those_to_the_parent_at_each_posi
         np.testing.assert_allclose(distances[2, :, h, w], expected, rtol=1e-3, atol=1e-4)
 
 
+def test_centres_of_parents_without_activations_are_their_poses_of_all_images():
+    layer = DenseCapsules(3, 4, DynamicRouting(), name="classes")
+    children = tf.constant(np.random.default_rng(0).normal(size=(2, 5, 6)), "float32")
+    np.testing.assert_array_equal(layer.centres_of(children, 2), layer(children, num_iterations=2))
+
+
 def test_distances_from_normalised_parents_are_those_before_they_are_normalised():
     keras.utils.set_random_seed(0)
     routing = VariationalBayesRouting(logits=True)
@@ -468,6 +474,13 @@ def test_the_winning_pose_is_that_of_the_highest_score(matrix_model, pairs):
     for image, winner in enumerate(classes):
         assert outputs["scores"][image, winner] == outputs["scores"][image].max()
         np.testing.assert_allclose(poses[image], outputs["poses"][image, winner], atol=1e-6)
+
+
+def test_a_model_without_poses_has_no_winning_one(pairs):
+    images = keras.Input(pairs.shape[1:])
+    model = keras.Model(images, {"scores": keras.layers.Flatten()(images)})
+    with pytest.raises(ValueError, match="a model with the outputs scores and poses is needed"):
+        visualize.winning_poses(model, pairs)
 
 
 @pytest.mark.parametrize("other", [0, 2])

@@ -45,6 +45,13 @@ def test_ranked_support_is_the_mean_by_rank_as_a_share_of_the_first(model, image
     assert (np.diff(expected) < 0).all()
 
 
+def test_ranked_support_is_by_the_rule_of_the_layer(images):
+    model = built(SparseCapsNet(primary_scale=1.0, support="code", **SMALL, **LATENT))
+    ranked = -np.sort(-model.predict(images, verbose=0)["scores"], axis=-1)
+    expected = ranked.mean(axis=0) / ranked[:, 0].mean()
+    np.testing.assert_allclose(visualize.ranked_support(model, images), expected, rtol=1e-5)
+
+
 def test_class_capsules_have_a_support_too(images):
     model = built(DynamicCapsNet(class_dim=6, decoder=False, **SMALL), 3)
     history = visualize.coefficients(model, images)[-1]  # [B, 2 * 2 * 2, 3]
