@@ -13,6 +13,7 @@ from capszoo.benchmarking.measuring import interleave, summarise
 from capszoo.benchmarking.roofline import roofline
 from capszoo.benchmarking.startup import startup
 from capszoo.exporting import servers
+from capszoo.exporting.verification import require_whole
 from capszoo.progress import QUIET
 from capszoo.training.files import write_figure, write_text
 from capszoo.zoo import presets, recipes
@@ -34,16 +35,18 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     Returns a dict: `machine`, `subject`, `recipe`, `notes` (what was left out and why), rows of `speed` and `memory`,
     `roofline` (see there; of inference in the largest batches) and `startup` (seconds; with `capszoo.load` for a preset
     with weights).
-    Errors: `ConfigError`; `ValueError` for a size below one, for a folder that is no bundle, and where even our own
-    form cannot run.
+    Errors: `ConfigError`; `ValueError` for a size below one, for a folder that is no bundle or a damaged one, and where
+    even our own form cannot run.
     """
     if min(sizes) < 1:
         raise ValueError(f"batch sizes must be at least 1. Received: {list(sizes)}")
-    published = str(recipe) in recipes.names() and not overrides
-    weights = published and presets.get_preset(str(recipe)).card is not None
-    recipe = recipes.read_recipe(recipe, overrides)
+    name = recipes.current_name(str(recipe))
+    published = name in recipes.names() and not overrides
+    weights = published and presets.get_preset(name).card is not None
+    recipe = recipes.read_recipe(name, overrides)
     if bundle:
         bundles.require_bundle(bundle)
+        require_whole(bundle)
     elif published:
         bundle = servers.newest(servers.PUBLISHED / recipe.name)
     prepare()
@@ -68,6 +71,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     if bundle:
         progress.say("bundle")
         try:
+            require_whole(bundle)
             rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
             named = bundles.name_of(bundle)
             notes += [] if named == recipe.name else [f"The bundle is one of {named}, not of {recipe.name}."]
@@ -75,6 +79,11 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
             # What was measured before is not lost.
             notes.append(f"The bundle is left out: {error}")
     progress.say("start-up")
+    try:
+        seconds_to_start = startup(recipe.name if weights else None)
+    except RuntimeError as error:  # As of weights that are in no package here.
+        notes.append(f"The time that loading takes is left out: {error}")
+        seconds_to_start = startup()
     return {
         "machine": machine,
         "subject": recipe.name,
@@ -83,7 +92,7 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
         "speed": rows,
         "memory": used,
         "roofline": bounds,
-        "startup": startup(recipe.name if weights else None),
+        "startup": seconds_to_start,
     }
 
 

@@ -144,8 +144,11 @@ def bench(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="For so many seconds rounds of each comparison begin; 5 to 40 rounds.")
-    ] = 4.0,
+        float | None,
+        typer.Option(
+            help="For so many seconds rounds of each comparison begin; 5 to 40 rounds [default: 4]."
+        ),
+    ] = None,
     bundle: Annotated[
         Path | None, typer.Option(help="An exported bundle [default: the newest in export/models/RECIPE].")
     ] = None,
@@ -174,13 +177,14 @@ def bench(
     if recipe is None and (side or (routing_alone is None and not record)):
         raise ValueError("a recipe, --routing-alone or --record is needed.")
     if side:
-        _refuse({"--bundle": bundle}, "is not for --side")
+        _refuse({"--bundle": bundle, "--seconds": None if routing_alone else seconds}, "is not for --side")
         if batch and len(batch) > 1:
             raise ValueError("--side takes one --batch.")
     else:
         _refuse({"--classes": classes}, "needs --side")
     if recipe is None and not record:
         _refuse({"--batch": batch, "--bundle": bundle}, "needs a recipe")
+    seconds = benchmarking.SECONDS if seconds is None else seconds
     if record:
         _refuse(
             {
@@ -231,7 +235,8 @@ def bench(
 def _refuse(given, reason):
     """Errors: `ValueError` for the first of these options, by name, that was given."""
     for option, value in given.items():
-        if value:
+        # 0 has been given.
+        if value is not None and value is not False and value != []:
             raise ValueError(f"{option} {reason}.")
 
 

@@ -26,11 +26,14 @@ from capszoo.benchmarking import (
     tables,
     textbook,
 )
+from capszoo.exporting import servers
 from capszoo.extras import MissingExtra
 from capszoo.layers import ConvCapsules
 from capszoo.models import ConvNet, DynamicCapsNet, MatrixCapsNet
 from capszoo.routing import VariationalBayesRouting
 from capszoo.routing.cpu import host_calls
+from capszoo.zoo import recipes
+from capszoo.zoo.integrity import IntegrityError
 from capszoo.zoo.recipes import read_recipe
 
 # Two iterations have one E-step, all there is.
@@ -227,11 +230,44 @@ def test_what_was_measured_is_kept_where_a_bundle_cannot_run(quick, monkeypatch,
     monkeypatch.setattr(networks, "variants", lambda _: ([networks.OURS], None))
     monkeypatch.setattr(report, "roofline", lambda _, speeds: speeds)
     monkeypatch.setattr(bundles, "require_bundle", lambda _: None)
+    monkeypatch.setattr(report, "require_whole", lambda _: None)
     monkeypatch.setattr(bundles, "name_of", lambda _: "tiny")
     monkeypatch.setattr(bundles, "measure_bundle", missing)
     result = report.benchmark(recipe, sizes=(2,), seconds=0, bundle=tmp_path)
     assert len(result["speed"]) == 2
     assert result["notes"] == ['The bundle is left out: pip install "capszoo[export]"']
+
+
+def test_a_damaged_bundle_is_refused_before_anything_is_measured(quick, monkeypatch, tmp_path):
+    monkeypatch.setattr(networks, "variants", pytest.fail)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    file = {"sha256": "0" * 64, "bytes": 3}
+    (tmp_path / "export.json").write_text(json.dumps({"name": "tiny", "files": {"saved_model.pb": file}}))
+    with pytest.raises(IntegrityError, match=r"saved_model\.pb is missing"):
+        report.benchmark(tmp_path / "tiny.yaml", bundle=tmp_path)
+
+
+def test_of_a_former_name_the_weights_are_loaded_and_where_there_are_none_the_rest_is_kept(
+    quick, monkeypatch, tmp_path
+):
+    asked = []
+
+    def startup(preset=None):
+        asked.append(preset)
+        if preset:
+            raise RuntimeError("pip install capszoo-weights")
+        return {"python": 0.1}
+
+    monkeypatch.setattr(recipes, "FORMER_NAMES", {"old_vae": "vae_mnist"})
+    monkeypatch.setattr(servers, "PUBLISHED", tmp_path)
+    monkeypatch.setattr(networks, "variants", lambda _: ([networks.OURS], None))
+    monkeypatch.setattr(report, "roofline", lambda _, speeds: speeds)
+    monkeypatch.setattr(report, "startup", startup)
+    with pytest.warns(FutureWarning, match="is called 'vae_mnist' now"):
+        result = report.benchmark("old_vae", sizes=(2,), seconds=0)
+    assert asked == ["vae_mnist", None]
+    assert (result["subject"], len(result["speed"]), result["startup"]) == ("vae_mnist", 2, {"python": 0.1})
+    assert result["notes"] == ["The time that loading takes is left out: pip install capszoo-weights"]
 
 
 def test_a_network_is_compared_in_every_form_that_it_has():
@@ -317,6 +353,8 @@ def test_scaling_is_drawn_over_batch_types_grid_and_iterations():
         (("matrix_em_smallnorb", "--side", 0), "side must be at least 1. Received: 0"),
         (("matrix_em_smallnorb", "--side", 32, "--batch", 0), "batch must be at least 1. Received: 0"),
         (("matrix_em_smallnorb", "--side", 32, "--classes", 0), "classes must be at least 1. Received: 0"),
+        (("matrix_em_smallnorb", "--side", 32, "--seconds", 9), "--seconds is not for --side"),
+        (("matrix_em_smallnorb", "--classes", 0), "--classes needs --side"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(arguments, message, monkeypatch, capsys, tmp_path):
