@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from capszoo.cli.app import ModelName, Trained, app
+from capszoo.cli.startup import environment_as_given
 
 
 @app.command()
@@ -54,7 +55,7 @@ def serve(
         bundle = new
     typer.echo(f"http://localhost:{port}/v1/models/{model}: {' '.join(start)}")
     sys.stdout.flush()
-    os.execvpe(start[0], start, {**servers.environment(bundle), **os.environ})
+    os.execvpe(start[0], start, {**servers.environment(bundle), **environment_as_given()})
 
 
 def _weights(name):

@@ -13,6 +13,9 @@ import sys
 
 from capszoo.extras.importing import around_import
 
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# As `quieten` has set it.
+_levels_here: dict[str, str] = {}
 FILTER = r"""
 import re, sys
 for line in sys.stdin.buffer:
@@ -28,9 +31,15 @@ def quieten():
     The latter is for who wrote the code: a command that measures many networks traces a function for each.
     """
     logging.getLogger("tensorflow").addFilter(_is_no_advice_on_retracing)
-    # Without a GPU it is no error that CUDA finds none; with one, errors are for its user.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
+    if LEVEL not in os.environ:
+        # Without a GPU it is no error that CUDA finds none; with one, errors are for its user.
+        os.environ[LEVEL] = _levels_here[LEVEL] = "2" if os.path.exists("/dev/nvidiactl") else "3"
     around_import("tensorflow", _filtered)
+
+
+def environment_as_given() -> dict[str, str]:
+    """The environment that this process was started in, for a server in its place, whose errors are the user's."""
+    return {name: value for name, value in os.environ.items() if _levels_here.get(name) != value}
 
 
 @contextlib.contextmanager

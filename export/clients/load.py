@@ -33,8 +33,7 @@ def load(url, bodies, clients, seconds, garbage=False):
     of good requests that were answered, "failed" counts the others.
     Errors: `ValueError` for another machine than this.
     """
-    if urlparse(url).hostname not in HOSTS:
-        raise ValueError(f"load is put on this machine only, {', '.join(HOSTS)}. Received: {url}")
+    _require_local(url)
     latencies, wrong = [], {"failed": 0, "accepted": 0}
     # Only the model can tell that this is no picture: until then it may share a batch with good requests.
     (no_picture,) = requests([b"no picture"])
@@ -70,6 +69,11 @@ def load(url, bodies, clients, seconds, garbage=False):
         "p99": _percentile(latencies, 0.99),
         **wrong,
     }
+
+
+def _require_local(url):
+    if urlparse(url).hostname not in HOSTS:
+        raise ValueError(f"load is put on this machine only, http:// and {', '.join(HOSTS)}. Received: {url}")
 
 
 def _percentile(ordered, share):
@@ -115,8 +119,9 @@ def main():
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
     options = parser.parse_args()
     try:
+        _require_local(options.url)
         bodies = requests([path.read_bytes() for path in options.pictures])
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SystemExit(f"error: {error}") from error
     print("clients  garbage  requests/s   p50 ms   p99 ms  failed  garbage accepted")
     for clients in options.concurrency:

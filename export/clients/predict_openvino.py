@@ -17,10 +17,17 @@ PRECISION = {"INFERENCE_PRECISION_HINT": "f32"}
 def predict(bundle, paths):
     """`(labels, {"scores": [n, classes], "poses": [n, classes, ...]})` of the pictures at n paths; labels may be None.
 
-    Errors: `ValueError`, naming the file, for what is not the picture of two views where the network needs two.
+    Errors: `ValueError`, naming the file, for what is not the picture of two views where the network needs two, and for
+    a network that OpenVINO does not take.
     """
     report = json.loads((bundle / "export.json").read_text(encoding="utf-8"))
-    model = openvino.Core().compile_model(bundle / "onnx" / f"{report['name']}.onnx", "CPU", PRECISION)
+    path = bundle / "onnx" / f"{report['name']}.onnx"
+    try:
+        model = openvino.Core().compile_model(path, "CPU", PRECISION)
+    except RuntimeError as error:
+        # After where in its own code it was, one line says what it is.
+        (said,) = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise ValueError(f"{path}: {said.strip()}") from error
     images = np.stack([pictures.read(path, *report["image_shape"]) for path in paths])
     answer = model({"images": images})
     return report["class_names"], {output.any_name: answer[output] for output in model.outputs}

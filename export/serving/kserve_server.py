@@ -177,6 +177,8 @@ def main():
     parser = argparse.ArgumentParser(parents=[options_of_the_server], conflict_handler="resolve")
     parser.add_argument("--bundle", required=True, help="folder of one version")
     options = parser.parse_args()
+    if options.workers != 1:
+        parser.error("--workers is 1: start several servers behind a balancer")
     model = Bundle(options.model_name, options.bundle)
     model.load()
     kserve.ModelServer(

@@ -71,6 +71,15 @@ def test_garbage_that_is_accepted_is_told(script):
     assert seen["failed"] > seen["accepted"] > 0
 
 
+@pytest.mark.parametrize("url", ["http://192.0.2.1:8501/v1/models/net", "localhost:8501/v1/models/net"])
+def test_another_machine_is_refused_in_one_line_before_the_table(script, url, monkeypatch, capsys, tmp_path):
+    (tmp_path / "0.png").write_bytes(GOOD)
+    monkeypatch.setattr("sys.argv", ["load.py", str(tmp_path / "0.png"), "--url", url])
+    with pytest.raises(SystemExit, match=f"^error: load is put on this machine only, http://.*{url}"):
+        script.main()
+    assert capsys.readouterr().out == ""
+
+
 def test_the_table_says_how_many_failed(script, monkeypatch, capsys, tmp_path):
     (tmp_path / "0.png").write_bytes(GOOD)
     with toy_server(lambda path, body: (503, {})) as url:

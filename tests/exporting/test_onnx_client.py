@@ -99,7 +99,11 @@ def test_from_any_folder_the_bundle_of_the_kit_is_asked_and_a_mistake_is_one_lin
 ):
     monkeypatch.chdir(tmp_path)
     assert servers.newest(servers.PUBLISHED / "efficient_mnist") == script.pictures.BUNDLE
-    for words, said in (((), "nope.png"), (("--bundle", "nowhere"), "nowhere")):
+    (tmp_path / "cut" / "onnx").mkdir(parents=True)
+    (tmp_path / "cut" / "onnx" / "net.onnx").write_bytes(b"\x08")
+    (tmp_path / "cut" / "export.json").write_text(json.dumps({"name": "net"}))
+    mistakes = (((), "nope.png"), (("--bundle", "nowhere"), "nowhere"), (("--bundle", "cut"), "net.onnx"))
+    for words, said in mistakes:
         monkeypatch.setattr("sys.argv", ["predict_onnx.py", "nope.png", *words])
         with pytest.raises(SystemExit, match=f"^error: .*{said}"):
             script.pictures.print_classes(script.predict, "")

@@ -68,4 +68,6 @@ def test_without_the_hint_processors_with_bfloat16_say_something_else(python, tm
 @pytest.mark.parametrize("name", ["kernel_mnist", "lstm_mnist", "matrix_em_mnist", "matrix_em_smallnorb"])
 def test_routing_in_a_loop_is_refused_and_not_computed_wrongly(python, tmp_path, name):
     error, _ = ask(python, tmp_path, name)
-    assert "Conversion is failed for: Loop" in error
+    assert (
+        f"ValueError: {newest(PUBLISHED / name)}/onnx/{name}.onnx: -- Conversion is failed for: Loop" in error
+    )

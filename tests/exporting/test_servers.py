@@ -115,6 +115,23 @@ def test_a_server_gets_the_environment_of_the_bundle_unless_there_is_another(
     assert all(arguments[arguments.index(servers.THREADS) - 1] == "-e" for arguments in started)
 
 
+@pytest.mark.parametrize("level", [None, "1"])
+def test_a_server_says_its_errors_as_if_the_user_had_started_it(
+    run, started, environments, on_the_path, monkeypatch, tmp_path, level
+):
+    """The command itself leaves out what TensorFlow says as it starts."""
+    on_the_path.add("tensorflow_model_server")
+    name = "TF_CPP_MIN_LOG_LEVEL"
+    # What the command sets is taken back at the end of this test.
+    monkeypatch.setenv(name, "1")
+    if level is None:
+        monkeypatch.delenv(name)
+    run("serve", "net", "--bundles", has(tmp_path, "net", "1"))
+    assert started
+    assert os.environ[name] == level or level is None
+    assert environments[-1].get(name) == level
+
+
 def test_a_folder_that_is_no_version_is_passed_over(run, started, on_the_path, tmp_path):
     on_the_path.add("tensorflow_model_server")
     bundles = has(tmp_path, "net", "1", "1_old", "old")
