@@ -82,7 +82,8 @@ def export(
     `IntegrityError` for an artefact that does not say what the model says.
     """
     require("export", *CONVERSION, *(QUANTISATION if int8 else ()))
-    target = Path(directory) / checked_name(name) / str(_checked_version(version))
+    version = _checked_version(version)
+    target = Path(directory) / checked_name(name) / str(version)
     _refuse_existing(target)
     _check_model(model)
     preset = getattr(model, "preset", None)
@@ -197,7 +198,8 @@ def _check_model(model):
             f"{model.name!r} has lost what its images are, as a clone of Keras has: copy.deepcopy(model) keeps that, "
             "or set clone.preprocess = model.preprocess."
         )
-    shapes = [tuple(tensor.shape) for tensor in model.inputs]
+    # A model that is not built, or that is no graph of layers, has none.
+    shapes = [tuple(tensor.shape) for tensor in getattr(model, "inputs", None) or ()]
     if len(shapes) != 1 or len(shapes[0]) != 4 or None in shapes[0][1:] or shapes[0][-1] not in (1, 2, 3):
         raise ValueError(f"a model of one input [B, H, W, 1 to 3 channels] is needed. Received: {shapes}")
     if not isinstance(model.output, dict) or not set(served(model)) <= set(model.output):
@@ -214,7 +216,7 @@ def _image_shape(model, preprocess, image_shape):
         if image_shape is None and (preprocess.resize or preprocess.crop):
             raise ValueError("image_shape of raw images is needed: this model's preprocessing changes it.")
         image_shape = image_shape or model.input_shape[1:]
-    image_shape = tuple(image_shape)
+    image_shape = tuple(map(int, image_shape))
     made = preprocess(keras.KerasTensor((None, *image_shape))).shape[1:]
     if tuple(made) != tuple(model.input_shape[1:]):
         raise ValueError(

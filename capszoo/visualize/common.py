@@ -53,7 +53,7 @@ def checked_names(class_names, count):
     if len(names) != count:
         raise ValueError(f"expected {count} class names. Received {len(names)}: {names}")
     # Between two of them Matplotlib would set a formula.
-    return [name.replace("$", r"\$") for name in names]
+    return [str(name).replace("$", r"\$") for name in names]
 
 
 def new_figure(width, height):

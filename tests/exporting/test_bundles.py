@@ -751,6 +751,22 @@ def test_texts_are_no_sequences_and_versions_are_what_servers_read(least, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_integers_of_numpy_are_taken_as_they_are_written(least, tmp_path, monkeypatch):
+    measured = {"deviations": {}, "libraries": {}}
+    monkeypatch.setattr(capszoo.exporting.bundle, "run_alone", lambda *_: None)
+    monkeypatch.setattr(capszoo.exporting.bundle, "measure", lambda _: measured)
+    shape = np.array([8, 8, 1])
+    report = export(least, tmp_path, name="least", version=np.int64(2), image_shape=shape, stages=["hidden"])
+    assert json.loads((tmp_path / "least" / "2" / "export.json").read_text(encoding="utf-8")) == report
+    assert (report["version"], report["image_shape"]) == (2, [8, 8, 1])
+
+
+def test_a_model_without_a_graph_of_layers_is_refused(tmp_path):
+    for model in (keras.Sequential([keras.layers.Dense(2)]), type("Own", (keras.Model,), {})()):
+        with pytest.raises(ValueError, match=r"a model of one input .* is needed\. Received: \[\]"):
+            export(model, tmp_path, name="x")
+
+
 def test_what_is_no_model_or_no_folder_is_refused_before_the_work(least, tmp_path):
     with pytest.raises(ValueError, match=r"a keras\.Model is needed.*Received: 'efficient_mnist'"):
         export("efficient_mnist", tmp_path, name="x")

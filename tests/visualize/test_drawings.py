@@ -209,6 +209,7 @@ def test_coefficients_are_drawn_in_one_panel_per_iteration():
     assert [panel.get_title() for panel in panels] == ["iteration 1", "iteration 2", "iteration 3"]
     for panel, means in zip(panels, visualize.coefficients_by_type(routed, 2), strict=True):
         np.testing.assert_array_equal(shown(panel), means)
+    visualize.draw_coefficients(routed, types=2, class_names=range(4))
     with pytest.raises(ValueError, match=r"expected 4 class names. Received 1"):
         visualize.draw_coefficients(routed, types=2, class_names=["a"])
 
