@@ -189,6 +189,10 @@ def test_values_arrive_as_the_type_of_their_field(write, key, text, value):
         ("gradient_clip", "inf"),
         ("gradient_clip", 1e31),
         ("average", 0.9999999),
+        ("images", 0),
+        ("pretrained_rate", 0.0),
+        ("pretrained_rate", 1.5),
+        ("pretrained_rate", "nan"),
         ("precision", "float17"),
     ],
 )

@@ -163,10 +163,11 @@ class _Run:
         # Whose error can end the run.
         self.deciding = recipe.data.open("test") if config.stop_split == "test" else self.validation
         check_memory(self.model, config.batch_size // processes.count)
-        self.batches = Batches(recipe.data.open("train"), config.batch_size, config.seed, config.images)
-        _check_split(recipe, self.batches.split)
-        if self.validation is not None:
-            _check_split(recipe, self.validation)
+        trained_on = recipe.data.open("train")
+        for split in (trained_on, self.validation):
+            if split is not None:
+                _check_split(recipe, split)
+        self.batches = Batches(trained_on, config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         with processes.together():
             self._compile(start)

@@ -154,6 +154,12 @@ def test_a_concentration_near_zero_leaves_every_direction_alike(d, kappa):
     np.testing.assert_allclose(tape.gradient(value, concentration), 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("d", [1, 33])
+def test_directions_of_too_few_and_too_many_dimensions_are_refused(d):
+    with pytest.raises(ValueError, match="order"):
+        log_von_mises_fisher(tensor(np.ones((2, d))), tensor(np.ones(d)), tensor(1.0))
+
+
 @pytest.mark.parametrize("kappa", [0.1, 5.0, 200.0])
 def test_directions_have_the_density_of_the_oracle_whatever_their_lengths(kappa):
     rng = np.random.default_rng(0)

@@ -100,6 +100,12 @@ def test_a_selection_may_be_of_whole_numbers():
     np.testing.assert_array_equal(MaskCapsules()(poses, selection), expected)
 
 
+def test_features_that_are_no_capsules_of_that_size_are_refused():
+    layer = DepthwisePrimaryCapsules(types=2, pose_dim=4, kernel_size=3)
+    with pytest.raises(ValueError, match=r"8 channels are needed, 2 types of 4 numbers\. .*\(1, 5, 5, 7\)"):
+        layer(np.zeros((1, 5, 5, 7), "float32"))
+
+
 @pytest.mark.parametrize(
     "layer", [PrimaryCapsules(2, 4, 9), DepthwisePrimaryCapsules(1, 3, 9)], ids=["full", "depthwise"]
 )

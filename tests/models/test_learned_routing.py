@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import arrays, dtype_policy
+from support import arrays, assert_nearer_than_other_rows, dtype_policy, fill
 
 from capszoo.layers import AffinePrimaryCapsules, NormalisedClassCapsules, NormalisedConvCapsules
 from capszoo.layers.routes import routed_layers
@@ -195,14 +195,13 @@ def test_more_iterations_can_be_served_than_were_trained(name):
 @pytest.mark.slow
 @every_net
 def test_mixed_precision_leaves_routing_and_outputs_in_float32(name):
-    keras.utils.set_random_seed(0)
     with dtype_policy("mixed_bfloat16"):
-        model = TINY[name].build((20, 20, 1), 5)
+        model = fill(TINY[name].build((20, 20, 1), 5))
     assert model.get_layer("conv1").compute_dtype == "bfloat16"
     assert model.get_layer("conv_capsules1").routing.compute_dtype == "float32"
-    for output, tensor in model(drawn()).items():
-        assert tensor.dtype == "float32"
-        np.testing.assert_allclose(tensor, built(TINY[name])(drawn())[output], atol=0.05)
+    outputs = model(drawn())
+    assert {tensor.dtype for tensor in outputs.values()} == {tf.float32}
+    assert_nearer_than_other_rows(outputs, fill(TINY[name].build((20, 20, 1), 5))(drawn()), 0.4)
 
 
 def test_options_reach_the_routings():

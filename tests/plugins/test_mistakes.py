@@ -122,6 +122,20 @@ def test_options_of_a_type_that_yaml_does_not_have_are_refused_before_training(t
     assert not list(tmp_path.iterdir())
 
 
+def test_options_that_are_others_when_they_are_read_again_are_refused_before_training(tmp_path):
+    @section("model", "growing")
+    @dataclasses.dataclass(frozen=True)
+    class Growing(ConvNet):
+        width: int = 4
+
+        def __post_init__(self):
+            object.__setattr__(self, "width", self.width + 1)
+
+    with pytest.raises(ConfigError, match="model: its options are others when they are read again"):
+        claim(recipe_of(model={"name": "growing"}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_weights_that_a_file_could_not_tell_apart_are_refused():
     class Pair(keras.layers.Layer):
         def __init__(self, **options):

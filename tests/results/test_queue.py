@@ -6,6 +6,7 @@ import json
 import re
 import threading
 
+import filelock
 import pytest
 import tensorflow as tf
 from support import Recorded
@@ -274,8 +275,12 @@ def test_a_folder_that_may_not_be_looked_into_is_not_at_work(results, monkeypatc
     assert [results.trained(trial, tmp_path) for trial in results.trials("first")] == [False] * 3
 
 
-def test_who_only_looks_keeps_nobody_from_working(results, trained, tmp_path):
-    first = results.trials("first")[0]
+def test_who_only_looks_keeps_nobody_from_working(results, trained, tmp_path, monkeypatch):
+    first, acquire = results.trials("first")[0], filelock.FileLock.acquire
+    # On a busy machine what looks may take longer than anybody waits.
+    monkeypatch.setattr(
+        filelock.FileLock, "acquire", lambda self, timeout: acquire(self, timeout=100 * timeout)
+    )
     with contextlib.ExitStack() as looks:
         looks.enter_context(locked(tmp_path / results.key(first), "busy"))
         threading.Timer(0.03, looks.pop_all().close).start()

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from capszoo.config import ConfigError, parse
+from capszoo.data import ArraySplit, Mnist
+from capszoo.models import DynamicCapsNet
 from capszoo.training import run as running
 from capszoo.training.config import TrainConfig
 from capszoo.training.folder import read_log
@@ -117,6 +119,21 @@ def test_mixup_without_labels_is_refused(tmp_path):
     path.write_text("model: {name: vae}\ndata: {name: mnist, validation: 50}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="mixup mixes labels"):
         train(read_recipe(path, ["train.mixup=0.4"]), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["train", "validation"])
+def test_a_split_without_images_is_refused(run, monkeypatch, name):
+    opened = Mnist.open
+    empty = ArraySplit(np.zeros((0, 28, 28, 1), "uint8"), np.zeros(0, "int64"))
+    monkeypatch.setattr(Mnist, "open", lambda self, split: empty if split == name else opened(self, split))
+    with pytest.raises(ConfigError, match="a split without images cannot be trained on or validate"):
+        run("empty")
+
+
+def test_a_network_of_which_nothing_is_measured_takes_no_validation(run, monkeypatch):
+    monkeypatch.setattr(DynamicCapsNet, "has", lambda self, role: False)
+    with pytest.raises(ConfigError, match="neither classifies nor reconstructs"):
+        run("unmeasured")
 
 
 def test_an_interrupted_run_with_all_options_ends_with_the_same_bits(run, monkeypatch):

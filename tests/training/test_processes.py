@@ -145,6 +145,10 @@ def test_all_are_started_again_after_one_was_killed_and_end_with_the_same_bits(f
     for process in processes:
         process.kill()
         process.communicate()
+    assert processes[victim].returncode == -signal.SIGKILL
+    assert read_arrays(checkpoint)[1]["step"] < steps(folder / f"whole{victim}")[-1], (
+        "something was left to do"
+    )
     ended(begun(folder, f"broken{victim}", 2))
     assert_same(folder / f"broken{victim}", folder / f"whole{victim}", 0)
 
@@ -277,7 +281,7 @@ def test_reading_any_recipe_leaves_processes_to_be_joined(folder):
 @needs_jax
 @pytest.mark.slow
 def test_sigterm_ends_every_process(folder):
-    processes = begun(folder, "terminated", 2)
+    processes = begun(folder, "terminated", 2, [*TINY, "train.epochs=1000"])
     checkpoint = folder / "terminated" / "checkpoint.safetensors"
     while not checkpoint.exists() and all(process.poll() is None for process in processes):
         time.sleep(0.05)
@@ -285,7 +289,9 @@ def test_sigterm_ends_every_process(folder):
         process.terminate()
     for process in processes:
         process.communicate(timeout=60)
-    assert -signal.SIGTERM in [process.returncode for process in processes]
+    codes = [process.returncode for process in processes]
+    assert -signal.SIGTERM in codes
+    assert 0 not in codes
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What is compared with published outputs is computed with all digits, whatever accelerators do by default."""
 
-import jax
 import keras
 import pytest
 import tensorflow as tf
@@ -24,6 +23,7 @@ def test_tensorflow_multiplies_in_float32_inside_and_as_before_after(default):
 
 @pytest.mark.parametrize(("device", "inside"), [("gpu", "float32"), ("tpu", "float32"), ("cpu", None)])
 def test_jax_does_so_on_accelerators(device, inside, monkeypatch):
+    jax = pytest.importorskip("jax")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     monkeypatch.setattr(jax, "default_backend", lambda: device)
     with full_precision():

@@ -24,6 +24,7 @@ from routed import (
     posed,
     twins,
 )
+from support import fill
 
 from capszoo import models
 from capszoo.layers import ConvCapsules
@@ -359,10 +360,25 @@ def test_without_a_compiler_that_works_the_graph_routes(monkeypatch):
         cpu._numba_works.cache_clear()
 
 
-def test_half_precision_weights_do_not_round_what_routing_is_given():
-    inputs = capsules("benign")
-    layer = ConvCapsules(3, 3, 1, EMRouting(3), dtype="mixed_bfloat16")
-    with cpu.host_calls(True):
-        poses, activations = layer(tuple(part.astype("float32") for part in inputs))
-    assert keras.backend.standardize_dtype(poses.dtype) == "float32"
-    assert keras.backend.standardize_dtype(activations.dtype) == "float32"
+@pytest.mark.parametrize("compiled", [True, False])
+def test_half_precision_rounds_capsules_and_kernels_and_not_their_routing(compiled):
+    """As a layer of float32 whose capsules and kernel have been rounded."""
+    inputs = [part.astype("float32") for part in capsules("benign")]
+    half = ConvCapsules(3, 3, 1, EMRouting(3), dtype="mixed_bfloat16")
+    whole = ConvCapsules(3, 3, 1, EMRouting(3), dtype="float32")
+    for layer in (half, whole):
+        layer.build(tuple(part.shape for part in inputs))
+        fill(layer)
+    whole.kernel.assign(rounded(whole.kernel))
+    with cpu.host_calls(compiled):
+        outputs, expected = half(tuple(inputs)), whole(tuple(map(rounded, inputs)))
+        unrounded = whole(tuple(inputs))
+    for output, other, exact in zip(outputs, expected, unrounded, strict=True):
+        assert keras.backend.standardize_dtype(output.dtype) == "float32"
+        np.testing.assert_array_equal(output, other)
+        assert np.abs(output - exact).max() > 1e-4
+
+
+def rounded(array):
+    """Numbers of float32 as bfloat16 holds them."""
+    return tf.cast(tf.cast(array, "bfloat16"), "float32")
