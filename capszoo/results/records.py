@@ -10,7 +10,8 @@ from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.protocols.measurement import Measurement
 from capszoo.training.files import write_text
-from capszoo.training.folder import read_log, stage_folder
+from capszoo.training.folder import stage_folder
+from capszoo.training.log import read_log
 from capszoo.training.recipe import parse_recipe
 
 LEDGER = "results.json"

@@ -37,7 +37,7 @@ from capszoo.search.record import write
 from capszoo.search.space import with_values
 from capszoo.training.claim import OtherRun
 from capszoo.training.files import Busy, locked, write_text
-from capszoo.training.folder import read_log
+from capszoo.training.log import read_log
 from capszoo.training.run import train
 from capszoo.training.start import start_of_file
 from capszoo.training.weight_files import UnfitWeights, WeightsError

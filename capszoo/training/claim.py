@@ -6,7 +6,8 @@ from capszoo import config
 from capszoo.config import ConfigError
 from capszoo.training.checkpoint import FILE
 from capszoo.training.files import write_text
-from capszoo.training.folder import BEST, LOG, RECIPE, changes
+from capszoo.training.folder import BEST, RECIPE, changes
+from capszoo.training.log import LOG
 
 
 class OtherRun(ConfigError):

@@ -1,6 +1,5 @@
 """What lies in the folder of a run, read again."""
 
-import json
 from pathlib import Path
 
 from capszoo.config import ConfigError, read_yaml
@@ -8,7 +7,7 @@ from capszoo.training.checkpoint import FILE as CHECKPOINT
 from capszoo.training.recipe import parse_recipe
 from capszoo.training.weight_files import WeightsError, load_weights, read_header
 
-RECIPE, BEST, LOG = "recipe.yaml", "best.safetensors", "log.jsonl"
+RECIPE, BEST = "recipe.yaml", "best.safetensors"
 
 
 def stage_folder(directory, stage) -> Path:
@@ -79,34 +78,3 @@ def has_same_images(recipe, directory) -> bool:
     path = Path(directory) / CHECKPOINT
     images = read_header(path)[1].get("images") if path.exists() else None
     return images is None or images == recipe.data.open("train").fingerprint()
-
-
-def read_log(directory) -> list[dict]:
-    """The records of a run, in order.
-
-    Errors: `FileNotFoundError` where there is no run; `ConfigError`, naming the line, for a log that is damaged, and
-    for one without a record.
-    """
-    path = Path(directory) / LOG
-    records = [record_of(line) for line in log_lines(path)]
-    if not records or None in records:
-        what = f"line {records.index(None) + 1} is no record" if records else "it has no record"
-        raise ConfigError(
-            f"{path}: {what}, as after a power cut. To train the run again to its end leaves out what cannot be read."
-        )
-    return records
-
-
-def log_lines(path) -> list[str]:
-    """The lines of a log, each with its end; bytes that are no text are replaced."""
-    return Path(path).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-
-
-def record_of(line) -> dict | None:
-    """What a line of a log says; None of one that is not whole, as where the power was cut while it was written."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    whole = line.endswith("\n") and isinstance(record, dict) and isinstance(record.get("step"), int)
-    return record if whole else None

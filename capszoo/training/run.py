@@ -16,9 +16,7 @@ same command ends with the same bits on a CPU. Several processes may train toget
 
 import collections
 import contextlib
-import json
 import logging
-import os
 import time
 import warnings
 from pathlib import Path
@@ -27,23 +25,23 @@ import keras
 import numpy as np
 
 from capszoo.config import ConfigError
-from capszoo.data.checking import check_shape, check_values
 from capszoo.data.pipeline import Batches
 from capszoo.data.split import Stream, generator
 from capszoo.extras import extra
-from capszoo.models.architecture import Classifies, Reconstructs
+from capszoo.models.architecture import Classifies
 from capszoo.models.freezing import freeze_below, scale_rates
-from capszoo.models.targets import check_labels
 from capszoo.progress import QUIET
 from capszoo.training.accelerators import accelerators
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim, of_other_images
-from capszoo.training.files import locked, naming, remove_temporary, write_text
-from capszoo.training.folder import BEST, LOG, log_lines, read_log, record_of, stage_folder
+from capszoo.training.files import locked, remove_temporary
+from capszoo.training.folder import BEST, stage_folder
 from capszoo.training.health import TrainingDiverged, check_health, check_memory
+from capszoo.training.log import append_record, read_log, truncate_log
 from capszoo.training.mixup import mix
 from capszoo.training.normalisations import BATCHES, batch_normalisations, measure_normalisations
 from capszoo.training.processes import joined
+from capszoo.training.requirements import require_labels, require_options, require_split
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.start import Start, start_of_file
@@ -82,7 +80,7 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
         raise ConfigError("train.pretrained_rate: nothing is pretrained without train.start_from.")
     for part in (*map(recipe.at, recipe.stages), recipe):
         processes.check_batch(part.train.batch_size)
-        _check_options(part)
+        require_options(part)
     with _claimed(recipe, directory, processes):
         progress = progress if processes.first else QUIET
         # A stage that lies behind a checkpoint of the last one has nothing left to do.
@@ -97,24 +95,6 @@ def train(recipe, directory, progress=QUIET, pause_after=None, find=start_of_fil
                     _Run(recipe.at(stage), folder, progress, start, processes).finish()
             start = Start(folder / BEST)
         return _Run(recipe, directory, progress, start, processes).finish(pause_after)
-
-
-def _check_options(recipe):
-    """Errors: `ConfigError` for options of a stage that do not fit its network or the data."""
-    options, model, data = recipe.train, recipe.model, recipe.data
-    if options.freeze and options.freeze not in model.stages:
-        raise ConfigError(
-            f"train.freeze: must be one of the stages {', '.join(model.stages)}. Received: {options.freeze!r}"
-        )
-    if options.mixup and not model.has(Classifies):
-        raise ConfigError("train.mixup mixes labels, and nothing here is trained on any.")
-    if options.stop_at_error is not None and options.stop_split == "validation" and not data.validates:
-        raise ConfigError("train.stop_at_error needs a validation split. Received data without one.")
-    if data.validates and not any(map(model.has, (Classifies, Reconstructs))):
-        raise ConfigError(
-            f"data.validation: {model.section_name!r} neither classifies nor reconstructs, so that nothing "
-            "is measured of validation images. Received data with some."
-        )
 
 
 @contextlib.contextmanager
@@ -166,7 +146,7 @@ class _Run:
         trained_on = recipe.data.open("train")
         for split in (trained_on, self.validation):
             if split is not None:
-                _check_split(recipe, split)
+                require_split(recipe, split)
         self.batches = Batches(trained_on, config.batch_size, config.seed, config.images)
         self.total = config.epochs * self.batches.steps_per_epoch
         with processes.together():
@@ -230,7 +210,7 @@ class _Run:
         batch = self.batches.batch_at(step)
         if self.recipe.model.has(Classifies):
             # A label of -1 would be trained as the last class.
-            _check_labels(self.recipe, batch["labels"])
+            require_labels(self.recipe, batch["labels"])
         return {**batch, "progress": step / self.total}
 
     def _examples_at(self, step):
@@ -282,20 +262,8 @@ class _Run:
         images = metadata.get("images")
         if images not in (None, self.batches.split.fingerprint()):
             raise of_other_images(self.directory)
-        self.processes.by_first(self._truncate_log)
+        self.processes.by_first(truncate_log, self.directory, self.step)
         LOGGER.info("going on from step %d of %d", self.step, self.total)
-
-    def _truncate_log(self):
-        """Drops what the log says of steps after the checkpoint, which are done again, and what nobody can read."""
-        path = self.directory / LOG
-        if path.exists():
-            records = {line: record_of(line) for line in log_lines(path)}
-            # The end of the last line is what a killed process did not come to write.
-            lost = [line for line, record in records.items() if record is None and line.endswith("\n")]
-            if lost or any("\0" in line for line in records):
-                LOGGER.warning("%s was damaged; what could not be read of it is left out", path)
-            kept = [line for line, record in records.items() if record and record["step"] <= self.step]
-            write_text(path, "".join(kept))
 
     def finish(self, pause_after=None):
         """Trains to the end, or for `pause_after` epochs, and returns the record of the last epoch."""
@@ -443,35 +411,8 @@ class _Run:
             return float(errors.sum() / of_black.sum())
 
     def _log(self, record):
-        path = self.directory / LOG
-        with naming(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            # On the disk before the checkpoint is: after a power cut the log lacks nothing up to there.
-            os.fsync(file.fileno())
+        append_record(self.directory, record)
         for key, value in record.items():
             if key != "step":
                 self.writer.add_scalar(key, value, self.step)
         self.writer.flush()
-
-
-def _check_split(recipe, split):
-    """Errors: `ConfigError` for a split whose first images are not those of the recipe, and for an empty one."""
-    if not len(split):
-        raise ConfigError("data: a split without images cannot be trained on or validate.")
-    first = split.batch(np.arange(min(len(split), 32)), None)
-    try:
-        check_shape(first["images"].shape, recipe.data.image_shape)
-        check_values(first["images"], recipe.data.preprocessing.get("standardise", False))
-    except ValueError as error:
-        raise ConfigError(f"data: {error}") from error
-    if recipe.model.has(Classifies):
-        _check_labels(recipe, first["labels"])
-
-
-def _check_labels(recipe, labels):
-    """Errors: `ConfigError` for labels that are none of the recipe's classes."""
-    try:
-        check_labels(labels, recipe.data.num_classes, recipe.data.labels_per_image)
-    except ValueError as error:
-        raise ConfigError(f"data: {error}") from error

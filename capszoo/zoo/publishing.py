@@ -24,9 +24,9 @@ from capszoo.training.folder import (
     changes,
     has_same_images,
     load_best,
-    read_log,
     stage_folder,
 )
+from capszoo.training.log import read_log
 from capszoo.training.recipe import CardConfig
 from capszoo.training.weight_files import (
     WeightsError,

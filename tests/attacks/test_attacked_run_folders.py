@@ -7,7 +7,8 @@ from attacks.damage import damaged
 from tiny import RECIPE
 
 from capszoo.config import ConfigError
-from capszoo.training.folder import load_run, read_log
+from capszoo.training.folder import load_run
+from capszoo.training.log import read_log
 from capszoo.training.run import train
 from capszoo.training.weight_files import WeightsError
 from capszoo.zoo.recipes import read_recipe

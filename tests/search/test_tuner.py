@@ -30,8 +30,8 @@ from capszoo.search.space import IntegerRange, NumberRange, Space, lay_over
 from capszoo.search.tuner import TrialsFailed, tune
 from capszoo.training.claim import OtherRun
 from capszoo.training.files import Busy, locked
-from capszoo.training.folder import read_log
 from capszoo.training.health import TrainingDiverged
+from capszoo.training.log import read_log
 from capszoo.training.run import train
 from capszoo.training.weight_files import UnfitWeights, WeightsError, read_arrays
 from capszoo.zoo import presets

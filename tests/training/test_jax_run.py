@@ -9,7 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny import RECIPE
 from under_jax import run_under_jax
 
-from capszoo.training.folder import load_best, read_log
+from capszoo.training.folder import load_best
+from capszoo.training.log import read_log
 from capszoo.training.weight_files import read_arrays
 from capszoo.zoo.recipes import read_recipe
 

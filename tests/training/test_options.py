@@ -11,7 +11,7 @@ from capszoo.data import ArraySplit, Mnist
 from capszoo.models import DynamicCapsNet
 from capszoo.training import run as running
 from capszoo.training.config import TrainConfig
-from capszoo.training.folder import read_log
+from capszoo.training.log import read_log
 from capszoo.training.mixup import mix
 from capszoo.training.run import train
 from capszoo.training.schedule import learning_rate_schedule

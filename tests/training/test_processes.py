@@ -15,7 +15,7 @@ import pytest
 from tiny import RECIPE, write_mnist
 
 from capszoo.config import ConfigError
-from capszoo.training.folder import read_log
+from capszoo.training.log import read_log
 from capszoo.training.processes import Processes, joined
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays

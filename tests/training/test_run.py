@@ -28,8 +28,9 @@ from capszoo.training import checkpoint
 from capszoo.training import run as training
 from capszoo.training.claim import claim
 from capszoo.training.files import write_text
-from capszoo.training.folder import BEST, LOG, changes, load_best, load_run, read_log
+from capszoo.training.folder import BEST, changes, load_best, load_run
 from capszoo.training.health import TrainingDiverged, check_health
+from capszoo.training.log import LOG, read_log
 from capszoo.training.run import train
 from capszoo.training.schedule import FlooredDecay
 from capszoo.training.scoring import predict_split, wrong

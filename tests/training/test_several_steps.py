@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from under_jax import run_under_jax
 
-from capszoo.training.folder import read_log
+from capszoo.training.log import read_log
 from capszoo.training.weight_files import read_arrays
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")

@@ -16,7 +16,8 @@ from tiny import PROBABILISTIC
 from capszoo.config import ConfigError
 from capszoo.results.records import key_of
 from capszoo.training.claim import claim
-from capszoo.training.folder import changes, load_run, read_log, stage_folder
+from capszoo.training.folder import changes, load_run, stage_folder
+from capszoo.training.log import read_log
 from capszoo.training.run import train
 from capszoo.training.weight_files import read_arrays
 from capszoo.zoo import locating, recipes

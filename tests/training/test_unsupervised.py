@@ -12,8 +12,9 @@ from support import Recorded, assert_same_state, state_of_a_killed_run
 from capszoo.config import ConfigError
 from capszoo.data.pipeline import evaluation_batches
 from capszoo.data.sources import DataNotFound
-from capszoo.training.folder import load_best, read_log
+from capszoo.training.folder import load_best
 from capszoo.training.health import check_health
+from capszoo.training.log import read_log
 from capszoo.training.run import train
 from capszoo.training.scoring import squared_errors
 from capszoo.training.weight_files import read_arrays, write_arrays
