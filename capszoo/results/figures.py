@@ -16,7 +16,8 @@ def captions(results) -> dict[str, str]:
     found = {}
     if _points(results):
         found[TIME] = (
-            "Test errors against hours of training on CPUs; thin lines are validation errors on the way."
+            "Test errors against hours of training on CPUs, without what was trained on a GPU; thin lines are "
+            "validation errors on the way."
         )
         found[COSTS] = (
             "Test errors of every routing against numbers of parameters and, where a card has it, the speed of training"

@@ -47,6 +47,15 @@ def test_the_packages_are_as_small_as_their_wheels_must_be():
     assert size(LARGE) < LIMITS["capszoo_weights"]
 
 
+def test_everything_that_is_committed_stays_below_150_megabytes():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("no checkout of git")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert len(paths) > 500
+    assert sum(path.stat().st_size for path in paths if path.is_file()) < 150e6
+
+
 def test_weights_lie_in_one_of_the_packages_only():
     small, large = (
         {path.parent.name for path in folder.glob("*/weights.safetensors")}

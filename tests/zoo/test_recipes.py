@@ -13,6 +13,7 @@ from capszoo.config import ConfigError
 from capszoo.protocols import get_protocol
 from capszoo.zoo import recipes
 from capszoo.zoo.listing import list_models
+from capszoo.zoo.presets import get_preset
 from capszoo.zoo.recipes import mapping_of, parse_recipe, read_recipe
 
 NAMES = recipes.names()
@@ -139,6 +140,17 @@ class TestEveryRecipe:
             )
         assert re.search(rf"^# Command: .*\bcapszoo train {name}\b", head, re.MULTILINE)
         assert len(head.strip().splitlines()) <= 12, "what was tried besides belongs in docs/notes.md"
+
+    def test_expects_at_its_head_what_its_card_has_measured(self, name):
+        """The first number of the card: an error, or the accuracy that it leaves."""
+        card = get_preset(name).card
+        if card is None:
+            return
+        text = (recipes.folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        expected = re.search(r"^# Expected:(.*?)^(?:# [A-Z]\w+:|[^#])", text, re.MULTILINE | re.DOTALL)[1]
+        first = card.metrics[0]
+        accuracies = [f"{100 * (1 - first.value):.{digits}f}" for digits in (1, 2)]
+        assert any(number in expected for number in (first.text(first.value).rstrip("%"), *accuracies))
 
     def test_names_only_protocols_that_there_are(self, name):
         from capszoo.protocols import protocols
