@@ -68,7 +68,7 @@ def test_latent_optimisation_has_the_better_bound_and_is_measured_by_the_same_cl
 def test_the_turned_digits_are_those_of_the_probes(subject, measured):
     """Whatever was trained on."""
     images = RotatedMnist(max_angle=90).open("test").batch(np.arange(100), None)["images"]
-    assert measured[0].turned == turned_digits(subject.recipe, 90).open("test").tested.fingerprint()
+    assert measured[0].turned == turned_digits(subject.recipe, 90.0).open("test").tested.fingerprint()
     np.testing.assert_array_equal(measured[1]["turned"][0], images)
 
 
