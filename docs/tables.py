@@ -9,6 +9,7 @@ A table stands between two comments, the first of which says what makes it:
 """
 
 import argparse
+import json
 import math
 import re
 from pathlib import Path
@@ -156,9 +157,35 @@ def support_vectors():
     return markdown(["network", "MNIST", "affine digits", "affine digits, fitted to MNIST"], rows)
 
 
+def attacks(report):
+    """Figure 3 of Hinton et al. 2018: accuracies after untargeted attacks, of a report in this folder."""
+    found = json.loads((ROOT / "docs" / report).read_text(encoding="utf-8"))
+    curves = [curve for curve in found["curves"] if not curve["targeted"]]
+    rows = [
+        [
+            f"`{curve['model']}`",
+            curve["attack"].upper(),
+            *(f"{point['value']:.1%}" for point in curve["points"]),
+        ]
+        for curve in curves
+    ]
+    epsilons = [f"{point['epsilon']:g}" for point in curves[0]["points"]]
+    table = markdown(["accuracy after an attack", "epsilon", *epsilons], rows)
+    return f"{table}\n\n{found['n']} images of {found['data']}'s {found['split']} split: `{found['command']}`"
+
+
 MAKERS = {
     maker.__name__: maker
-    for maker in (zoo, measured, deviations, network, learned_routing, linear_probes, support_vectors)
+    for maker in (
+        zoo,
+        measured,
+        deviations,
+        network,
+        learned_routing,
+        linear_probes,
+        support_vectors,
+        attacks,
+    )
 }
 # These need a backend to build networks; the others read cards alone.
 BUILDING = {"network"}
