@@ -149,20 +149,19 @@ def without_repetition(mapping: dict) -> dict:
 
     def own(part, values):
         shared = mapping.get(part)
-        if not (isinstance(values, dict) and isinstance(shared, dict)) or values.get("name") != shared.get(
-            "name"
-        ):
+        alike = (
+            isinstance(values, dict) and isinstance(shared, dict) and values.get("name") == shared.get("name")
+        )
+        if not alike:
             return values
         return {key: value for key, value in values.items() if key not in shared or shared[key] != value}
 
-    return mapping | {
-        "stages": {
-            name: {part: own(part, values) for part, values in stage.items()}
-            if isinstance(stage, dict)
-            else stage
-            for name, stage in stages.items()
-        }
-    }
+    def own_of(stage):
+        return (
+            {part: own(part, values) for part, values in stage.items()} if isinstance(stage, dict) else stage
+        )
+
+    return mapping | {"stages": {name: own_of(stage) for name, stage in stages.items()}}
 
 
 def _check_built(architecture, model):
@@ -255,9 +254,8 @@ def _parse_stage(name, changes, mapping):
             raise config.ConfigError(f"{where}.{part}: a mapping is needed. Received: {values!r}")
         # Options of one architecture are none of another.
         own = mapping.get(part, {})
-        laid_over[part] = (
-            {**own, **values} if values.get("name", own.get("name")) == own.get("name") else values
-        )
+        alike = values.get("name", own.get("name")) == own.get("name")
+        laid_over[part] = {**own, **values} if alike else values
     try:
         train = config.parse(TrainConfig, laid_over.get("train", mapping.get("train", {})), f"{where}.train")
     except config.ConfigError as error:
