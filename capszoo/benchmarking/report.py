@@ -46,9 +46,10 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     recipe = recipes.read_recipe(name, overrides)
     if bundle:
         bundles.require_bundle(bundle)
-        require_whole(bundle)
     elif published:
         bundle = servers.newest(servers.PUBLISHED / recipe.name)
+    if bundle:
+        require_whole(bundle)
     prepare()
     machine = facts()
     names, reason = networks.variants(recipe)
@@ -71,7 +72,6 @@ def benchmark(recipe, overrides=(), sizes=SIZES, seconds=SECONDS, bundle=None, p
     if bundle:
         progress.say("bundle")
         try:
-            require_whole(bundle)
             rows += bundles.measure_bundle(Path(bundle), (max(sizes),), seconds / 2)
             named = bundles.name_of(bundle)
             notes += [] if named == recipe.name else [f"The bundle is one of {named}, not of {recipe.name}."]

@@ -32,6 +32,7 @@ from capszoo.models.architecture import Classifies
 from capszoo.models.freezing import freeze_below, scale_rates
 from capszoo.progress import QUIET
 from capszoo.training.accelerators import accelerators
+from capszoo.training.checking import require_labels, require_options, require_split
 from capszoo.training.checkpoint import FILE, Checkpoint
 from capszoo.training.claim import claim, of_other_images
 from capszoo.training.files import locked, remove_temporary
@@ -41,7 +42,6 @@ from capszoo.training.log import append_record, read_log, truncate_log
 from capszoo.training.mixup import mix
 from capszoo.training.normalisations import BATCHES, batch_normalisations, measure_normalisations
 from capszoo.training.processes import joined
-from capszoo.training.requirements import require_labels, require_options, require_split
 from capszoo.training.schedule import learning_rate_schedule
 from capszoo.training.scoring import predict_split, squared_errors, wrong
 from capszoo.training.start import Start, start_of_file

@@ -25,9 +25,9 @@ def predict(bundle, paths):
     try:
         model = openvino.Core().compile_model(path, "CPU", PRECISION)
     except RuntimeError as error:
-        # After where in its own code it was, one line says what it is.
-        (said,) = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-        raise ValueError(f"{path}: {said.strip()}") from error
+        # After where in its own code it was, the last line says what it is.
+        said = str(error).strip().rpartition("\n")[2]
+        raise ValueError(f"{path}: {said}") from error
     images = np.stack([pictures.read(path, *report["image_shape"]) for path in paths])
     answer = model({"images": images})
     return report["class_names"], {output.any_name: answer[output] for output in model.outputs}
